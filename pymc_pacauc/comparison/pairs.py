@@ -13,7 +13,7 @@ comparison is a function that returns blocks (:mod:`pymc_pacauc.comparison.kinds
 
 Within a block weights are a product, ``w_ij = weight * a_i * b_j``, stored as two vectors.
 
-*Risk of weighted pairs, or of many blocks* (:func:`scan_rows`). Go through the sorted scores in increasing order and
+*Risk of weighted pairs, or of many blocks* (:func:`scan`). Go through the sorted scores in increasing order and
 keep, for every block, the total weight of its positives so far. A negative of the block then adds its own weight times
 that total: the weight of the wrong pairs it belongs to. A score vector costs O(n log n) for the sort and one addition
 for every membership of an observation in a block: O(n) for weighted classes and strata, O(n log n) for censored times.
@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.numerics import FloatArray, kernel, ranked
@@ -177,9 +178,14 @@ class Pairs:
         return mask
 
     @cached_property
-    def scan_plan(self) -> ScanPlan:
-        """The blocks that each observation is in, for :func:`scan_rows`."""
-        return scan_plan(self)
+    def memberships(self) -> tuple[NDArray[Any], ...]:
+        """The blocks that each observation is in, for :func:`scan`: three arrays for positives, three for negatives.
+
+        Observation i is in ``block[start[i]:start[i + 1]]``, with ``weight`` at the same places.
+        """
+        rows = [(block.positive, block.row_weights) for block in self.blocks]
+        columns = [(block.negative, block.column_weights) for block in self.blocks]
+        return *_memberships(self.n, rows), *_memberships(self.n, columns)
 
     def map(self, index: NDArray[np.intp], n: int) -> Pairs:
         """Move every observation to another position.
@@ -371,7 +377,9 @@ def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np
     Refuses missing values; ``name`` is the argument in messages.
     """
     labels = _label_array(name, values)
-    missing = _count_missing(values, labels)
+    missing = int(np.ma.count_masked(values) if np.ma.is_masked(values) else pd.isna(labels).sum())
+    if labels.dtype == object:
+        missing += sum(value is np.ma.masked for value in labels.tolist())
     if missing:
         raise ValueError(
             f"{name} has {missing} missing value(s) out of {labels.size}: drop or impute those observations."
@@ -396,26 +404,6 @@ def _label_array(name: str, values: ArrayLike) -> NDArray[Any]:
     if labels.size == 0:
         raise ValueError(f"{name} is empty: it must have one label per observation.")
     return labels if labels.dtype.kind in "biufcmMUS" else labels.astype(object)
-
-
-def _count_missing(values: ArrayLike, labels: NDArray[Any]) -> int:
-    if np.ma.is_masked(values):
-        return int(np.ma.count_masked(values))
-    if labels.dtype.kind in "fc":
-        return int(np.isnan(labels).sum())
-    if labels.dtype.kind in "mM":
-        return int(np.isnat(labels).sum())
-    if labels.dtype == object:
-        return sum(value is None or value is np.ma.masked or _differs_from_itself(value) for value in labels.tolist())
-    return 0
-
-
-def _differs_from_itself(value: Any) -> bool:
-    """Return whether a value is unequal to itself, as NaN is, or cannot be compared, as pandas' NA."""
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):
-        return True
 
 
 def _understood(classes: list[Any]) -> int:
@@ -460,53 +448,21 @@ def _shown(classes: list[Any]) -> str:
     return f"[{', '.join(str(value) if isinstance(value, np.generic) else repr(value) for value in classes)}]"
 
 
-class Memberships(NamedTuple):
-    """Blocks of each observation: i is in ``block[start[i]:start[i + 1]]``, with ``weight`` at the same places."""
-
-    start: NDArray[np.int64]
-    block: NDArray[np.int32]
-    weight: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class ScanPlan:
-    """Both sides of all blocks by observation; ``overlapping``: an observation is on both sides of a block."""
-
-    positive: Memberships
-    negative: Memberships
-    blocks: int
-    total_weight: float
-    overlapping: bool
-
-
-def scan_plan(pairs: Pairs) -> ScanPlan:
-    """List the blocks of every observation, from the observations of every block."""
-    rows = [(b.positive, b.row_weights) for b in pairs.blocks]
-    columns = [(b.negative, b.column_weights) for b in pairs.blocks]
-    overlapping = any(np.intersect1d(b.positive, b.negative).size > 0 for b in pairs.blocks)
-    return ScanPlan(
-        memberships(pairs.n, rows), memberships(pairs.n, columns), len(rows), pairs.total_weight, overlapping
-    )
-
-
-def memberships(n: int, members: list[tuple[NDArray[np.intp], FloatArray]]) -> Memberships:
+def _memberships(n: int, members: list[tuple[NDArray[np.intp], FloatArray]]) -> tuple[NDArray[Any], ...]:
     """List the blocks of every observation; ``members`` has indices and weights of each block."""
-    index = np.concatenate([m for m, _ in members])
-    weight = np.concatenate([w for _, w in members])
+    index, weight = (np.concatenate(each) for each in zip(*members, strict=True))
     block = np.repeat(np.arange(len(members), dtype=np.int32), [m.size for m, _ in members])
     order = np.argsort(index, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(index, minlength=n))]).astype(np.int64)
-    return Memberships(start, block[order], weight[order])
-
-
-def scan_rows(scores: FloatArray, plan: ScanPlan, tie_cost: float) -> FloatArray:
-    """Sum the weights of the wrong pairs for each row of ``scores[N, n]``; NaN where a score is NaN."""
-    order = np.argsort(scores, axis=1)
-    return np.asarray(_scan(scores, order, *plan.positive, *plan.negative, plan.blocks, plan.overlapping, tie_cost))
+    return start, block[order], weight[order]
 
 
 @kernel
-def _scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight, blocks, overlapping, tie_cost):
+def scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight, blocks, tie_cost):
+    """Sum the weights of the wrong pairs for each row of ``scores[N, n]``, sorted by ``order``; NaN where one is NaN.
+
+    Of observations with equal scores, the positives first add ``tie_cost`` of their weight, the rest afterwards.
+    """
     n = scores.shape[1]
     out = np.empty(scores.shape[0])
     below = np.empty(blocks)  # weight of the positives so far, for each block
@@ -519,24 +475,18 @@ def _scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight,
         wrong = 0.0
         first = 0
         while first < n:
-            value = row[ranked[first]]
             end = first + 1
-            while end < n and row[ranked[end]] == value:
+            while end < n and row[ranked[end]] == row[ranked[first]]:
                 end += 1
-            shared = tie_cost if overlapping or end > first + 1 else 0.0  # cost of a pair with equal scores
-            for k in range(first, end):
-                i = ranked[k]
-                for t in range(n_start[i], n_start[i + 1]):
-                    wrong += (1.0 - shared) * n_weight[t] * below[n_block[t]]
-            for k in range(first, end):
-                i = ranked[k]
+            for i in ranked[first:end]:
                 for t in range(p_start[i], p_start[i + 1]):
-                    below[p_block[t]] += p_weight[t]
-            if shared > 0.0:
-                for k in range(first, end):
-                    i = ranked[k]
-                    for t in range(n_start[i], n_start[i + 1]):
-                        wrong += shared * n_weight[t] * below[n_block[t]]
+                    below[p_block[t]] += tie_cost * p_weight[t]
+            for i in ranked[first:end]:
+                for t in range(n_start[i], n_start[i + 1]):
+                    wrong += n_weight[t] * below[n_block[t]]
+            for i in ranked[first:end]:
+                for t in range(p_start[i], p_start[i + 1]):
+                    below[p_block[t]] += (1.0 - tie_cost) * p_weight[t]
             first = end
         out[r] = wrong
     return out

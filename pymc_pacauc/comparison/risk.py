@@ -6,8 +6,8 @@ Sorting takes O(n log n) per score vector; counting by buckets takes O(n). The s
 times as many equal buckets as it has members (over mean +/- 3 sd of the scores), so that few members share a bucket.
 For a member of the larger class, those in lower buckets score lower, those in higher buckets score higher, and only
 its own bucket needs comparisons. The result is exact whatever the buckets. Rows whose buckets fill unevenly (many ties,
-outliers, infinities) are computed by sorting both classes, so the worst case is O(n log n). Weighted pairs
-and many blocks (strata, censored times) are computed by :func:`pymc_pacauc.comparison.pairs.scan_rows`.
+outliers, infinities) are computed by sorting, so the worst case is O(n log n), as are weighted pairs and many
+blocks (strata, censored times): :func:`pymc_pacauc.comparison.pairs.scan`.
 
 :func:`empirical_risk` checks labels and scores of users; :func:`pair_risk` and :class:`LinearRisk` are called by the
 engines, (N, n) scores or (N, d) coefficients at a time.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.kinds import TILE_SCORES, Comparison, label_comparison, unordered_classes
-from pymc_pacauc.comparison.pairs import Pairs, bipartite, scan_rows
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, scan
 from pymc_pacauc.numerics import FloatArray, kernel, numeric_array, slices
 
 BUCKETS_PER_MEMBER = 4
@@ -304,8 +303,6 @@ class LinearRisk:
         self.pairs = pairs.map(distinct.place, distinct.first.size)
         self._design = np.ascontiguousarray(X[distinct.first].T)
         self._offset = None if offset is None else offset[distinct.first]
-        self._largest = np.abs(self._design).max(axis=1)
-        self._largest_offset = 0.0 if offset is None else float(np.abs(offset).max())
 
     def __call__(self, theta: FloatArray) -> FloatArray:
         out = np.empty(len(theta))
@@ -313,20 +310,13 @@ class LinearRisk:
         tile = int(np.clip(TILE_SCORES // columns, 4, 256))
         for start in range(0, len(theta), tile):
             some = theta[start : start + tile]
-            safe = self._cannot_overflow(some)
-            with nullcontext() if safe else np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 scores = some @ self._design
                 if self._offset is not None:
                     scores += self._offset
-            out[start : start + tile] = pair_risk(scores, self.pairs, ties=self.ties)
-            if not safe:
-                out[start : start + tile][~np.isfinite(scores).all(axis=1)] = np.nan
+            risks = pair_risk(scores, self.pairs, ties=self.ties)
+            out[start : start + tile] = np.where(np.isfinite(scores).all(axis=1), risks, np.nan)
         return out
-
-    def _cannot_overflow(self, theta: FloatArray) -> bool:
-        """Return whether no partial sum of a score can overflow, by a cheap bound."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return bool((np.abs(theta) @ self._largest + self._largest_offset < 0.5 * np.finfo(float).max).all())
 
 
 def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatArray:
@@ -360,27 +350,27 @@ def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatA
         return _scanned_risk(scores, pairs, ties)
     wrong = np.zeros(len(scores))
     for block in pairs.blocks:
-        below, tied = _count_block(scores, block.positive, block.negative)
-        wrong += block.weight * (below + 0.5 * tied if ties == "half" else below)
-    return wrong / pairs.total_weight
+        wrong += block.weight * _count_block(scores, block, 0.5 if ties == "half" else 0.0)
+    risks, uncounted = wrong / pairs.total_weight, np.isnan(wrong)
+    if uncounted.any():
+        risks[uncounted] = _scanned_risk(scores[uncounted], pairs, ties)
+    return risks
 
 
 def two_class_risk(scores: FloatArray, positive: NDArray[np.bool_], *, ties: str = "half") -> FloatArray:
     """Compute the risk of each row of ``scores[N, n]`` for two classes; NaN where one of them is missing."""
-    first, second = np.flatnonzero(positive), np.flatnonzero(~positive)
-    if first.size == 0 or second.size == 0:
+    if positive.all() or not positive.any():
         return np.full(len(scores), np.nan)
-    below, tied = _count_block(scores, first, second)
-    return (below + 0.5 * tied if ties == "half" else below) / (first.size * second.size)
+    return pair_risk(scores, bipartite(positive), ties=ties)
 
 
 def _scanned_risk(scores: FloatArray, pairs: Pairs, ties: str) -> FloatArray:
-    """Compute the risk of weighted pairs, or of many blocks, in tiles of score vectors."""
-    plan = pairs.scan_plan
+    """Compute the risk of any pairs by sorting, in tiles of score vectors."""
     out = np.empty(len(scores))
     for rows in slices(len(scores), scores.shape[1], TILE_SCORES):
-        out[rows] = scan_rows(scores[rows], plan, 0.5 if ties == "half" else 0.0)
-    return out / plan.total_weight
+        order = np.argsort(scores[rows], axis=1)
+        out[rows] = scan(scores[rows], order, *pairs.memberships, len(pairs.blocks), 0.5 if ties == "half" else 0.0)
+    return out / pairs.total_weight
 
 
 def check_ties(ties: str) -> None:
@@ -409,37 +399,26 @@ def score_array(scores: ArrayLike) -> FloatArray:
     return values
 
 
-def _count_block(
-    scores: FloatArray, positive: NDArray[np.intp], negative: NDArray[np.intp]
-) -> tuple[FloatArray, FloatArray]:
-    """Count for each row the pairs with s_i < s_j, and those with s_i = s_j; NaN where a score is NaN."""
-    small, large = (positive, negative) if positive.size <= negative.size else (negative, positive)
-    below = np.empty(len(scores))  # pairs with small < large
-    at_most = np.empty(len(scores))  # pairs with small <= large
+def _count_block(scores: FloatArray, block: Block, tie_cost: float) -> FloatArray:
+    """Count for each row the pairs with s_i < s_j, and those with s_i = s_j times ``tie_cost``; NaN if not counted."""
+    swapped = block.positive.size > block.negative.size
+    small, large = (block.negative, block.positive) if swapped else (block.positive, block.negative)
+    below, at_most = np.empty((2, len(scores)))  # pairs with small < large, and with small <= large
     room = np.empty(2 * small.size + large.size + 1)
     indices = np.empty((BUCKETS_PER_MEMBER + 1) * small.size + large.size + 2, np.int32)
-    if _bucket_rows(scores, small, large, below, at_most, room, indices):
-        for r in np.flatnonzero(np.isnan(below)):
-            ordered, others = np.sort(scores[r, small]), scores[r, large]
-            if not (np.isnan(ordered[-1]) or np.isnan(others).any()):
-                others.sort()  # neighbours then look in the same place
-                below[r] = ordered.searchsorted(others, "left").sum()
-                at_most[r] = ordered.searchsorted(others, "right").sum()
-    tied = at_most - below
-    return (below if small is positive else positive.size * negative.size - at_most), tied
+    _bucket_rows(scores, small, large, below, at_most, room, indices)
+    return (block.n_pairs - at_most if swapped else below) + tie_cost * (at_most - below)
 
 
 @kernel
 def _bucket_rows(scores, small, large, below, at_most, room, indices):
-    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets; mark rows where that fails NaN, and count these."""
+    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets; NaN where these fill unevenly."""
     p, m = small.size, large.size
     buckets = BUCKETS_PER_MEMBER * p
     a, b, bucketed = room[:p], room[p : p + m], room[p + m :]
     start, index_a, index_b = indices[: buckets + 2], indices[buckets + 2 : buckets + 2 + p], indices[buckets + 2 + p :]
-    left = 0
     for r in range(scores.shape[0]):
         below[r] = at_most[r] = np.nan
-        left += 1
         row = scores[r]
         for i in range(p):
             a[i] = row[small[i]]
@@ -486,8 +465,6 @@ def _bucket_rows(scores, small, large, below, at_most, room, indices):
                 less_equal += bucketed[t] <= x
         below[r] = less
         at_most[r] = less_equal
-        left -= 1
-    return left
 
 
 @kernel(fastmath={"reassoc", "contract", "nsz"}, no_cpython_wrapper=True)

@@ -27,7 +27,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.numerics import FloatArray, kernel, ranked
@@ -377,9 +376,7 @@ def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np
     Refuses missing values; ``name`` is the argument in messages.
     """
     labels = _label_array(name, values)
-    missing = int(np.ma.count_masked(values) if np.ma.is_masked(values) else pd.isna(labels).sum())
-    if labels.dtype == object:
-        missing += sum(value is np.ma.masked for value in labels.tolist())
+    missing = _count_missing(values, labels)
     if missing:
         raise ValueError(
             f"{name} has {missing} missing value(s) out of {labels.size}: drop or impute those observations."
@@ -404,6 +401,22 @@ def _label_array(name: str, values: ArrayLike) -> NDArray[Any]:
     if labels.size == 0:
         raise ValueError(f"{name} is empty: it must have one label per observation.")
     return labels if labels.dtype.kind in "biufcmMUS" else labels.astype(object)
+
+
+def _count_missing(values: ArrayLike, labels: NDArray[Any]) -> int:
+    if np.ma.is_masked(values):
+        return int(np.ma.count_masked(values))
+    if labels.dtype != object:
+        return int((labels != labels).sum())  # NaN and NaT differ from themselves
+    return sum(value is None or value is np.ma.masked or _differs_from_itself(value) for value in labels.tolist())
+
+
+def _differs_from_itself(value: Any) -> bool:
+    """Return whether a value is unequal to itself, as NaN is, or cannot be compared, as pandas' NA."""
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return True
 
 
 def _understood(classes: list[Any]) -> int:

@@ -44,8 +44,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from pymc_pacauc.comparison.kinds import members_of, observation_weights, strata_codes
-from pymc_pacauc.comparison.pairs import Block, Pairs
+from pymc_pacauc.comparison.kinds import members_of, observation_weights
+from pymc_pacauc.comparison.pairs import Block, Pairs, label_codes
 from pymc_pacauc.comparison.risk import checked_risk
 from pymc_pacauc.numerics import FloatArray, check_whole, number_vector, tails
 
@@ -233,8 +233,8 @@ def concordance_risk(
     >>> float(concordance_risk([0.9, 0.4, 0.7], time=[1.0, 2.0, 3.0], event=[1, 1, 0], horizon=2.0))
     0.5
     """
-    options: dict[str, Any] = {"strata": strata, "weights": weights, "tau": tau, "cause": cause}
-    return checked_risk(scores, concordance(time, event, **options, horizon=horizon, entry=entry), ties, "time")
+    options: dict[str, Any] = {"weights": weights, "tau": tau, "cause": cause, "horizon": horizon, "entry": entry}
+    return checked_risk(scores, concordance(time, event, strata=strata, **options), ties, "time")
 
 
 def concordance(
@@ -301,8 +301,7 @@ def concordance(
     entered = None if entry is None else _check_entry(entry, times)
     if entered is not None and (horizon is not None or isinstance(weights, str)):
         raise ValueError("entry is for Harrell's and Wolbers' C: leave weights=\"ipcw\" and horizon out.")
-    groups = None if strata is None else strata_codes(strata, times.size)
-    members = [np.arange(times.size)] if groups is None else members_of(groups)
+    members = [np.arange(times.size)] if strata is None else members_of(label_codes("strata", strata, times.size))
     if horizon is not None:
         if tau is not None:
             raise ValueError("tau and horizon exclude each other: events after the horizon are not used anyway.")

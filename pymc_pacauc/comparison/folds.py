@@ -4,7 +4,7 @@ Folds are stratified by class (two, or any number of ordered ones), for censored
 observed, and by stratum. Strata are the connected components of the graph whose edges are the pairs. Where most pairs
 are in strata too small to be divided (a few documents for each query), whole strata are assigned, so that
 cross-validation is about a new stratum. Assignments with a fold that has no pair, or leaves none, are drawn again, up
-to ``ATTEMPTS`` times; then folds are refused.
+to 20 times; then folds are refused.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from pymc_pacauc.comparison.kinds import Comparison, members_of
-from pymc_pacauc.comparison.pairs import Pairs, distinct_labels
-
-ATTEMPTS = 20  # random assignments, until every fold has a pair
-ORDERED = "ordered classes"
-MOST_CLASSES = 20  # by which whole groups are balanced; more classes are merged with their neighbours
+from pymc_pacauc.comparison.pairs import Pairs, label_codes
 
 
 def comparison_folds(
@@ -48,7 +44,7 @@ def comparison_folds(
         index = strata
     else:
         index = None
-    for _ in range(ATTEMPTS):
+    for _ in range(20):
         fold = _assigned(classes, strata, order, folds, rng) if index is None else _grouped(classes, index, folds, rng)
         empty = [k for k in range(folds) if not (has_pairs(comparison, fold == k) and has_pairs(comparison, fold != k))]
         if not empty:
@@ -98,7 +94,7 @@ def _classes(comparison: Comparison) -> NDArray[np.intp]:
     above = np.zeros(comparison.n)
     for block in comparison.blocks:
         np.add.at(above, block.positive, block.negative.size)
-    if comparison.kind != ORDERED:
+    if comparison.kind != "ordered classes":
         return (above > 0).astype(np.intp)
     codes = np.zeros(comparison.n, dtype=np.intp)
     for inside in members_of(strata_of(comparison)):
@@ -145,11 +141,9 @@ def _assigned(
 
 
 def _group_index(groups: ArrayLike, n: int, folds: int) -> NDArray[np.intp]:
-    if np.shape(groups) != (n,):
-        raise ValueError(f"groups must have shape ({n},), one label per observation; got {np.shape(groups)}.")
-    labels, index = distinct_labels("groups", groups)
-    if len(labels) < folds:
-        raise ValueError(f"groups has {len(labels)} values, fewer than folds={folds}: use at most as many folds.")
+    index = label_codes("groups", groups, n)
+    if index.max() + 1 < folds:
+        raise ValueError(f"groups has {index.max() + 1} values, fewer than folds={folds}: use at most as many folds.")
     return index
 
 
@@ -158,7 +152,7 @@ def _grouped(
 ) -> NDArray[np.intp]:
     """Assign whole groups; ``index`` is the group of each observation."""
     count = int(classes.max()) + 1
-    classes = classes * min(MOST_CLASSES, count) // count
+    classes = classes * min(20, count) // count  # groups are balanced by at most 20 classes, neighbours merged
     members = np.stack([np.bincount(index, classes == k) for k in range(classes.max() + 1)], axis=1)
     members = members[:, members.any(axis=0)]
     share = members.sum(axis=0) / folds

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels, label_codes
 from pymc_pacauc.numerics import FloatArray, kernel, number_vector, ranked, slices
 
 # Scores computed before they are counted: about what a core's cache holds; twice as many change nothing measurable
@@ -349,7 +349,7 @@ def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
     >>> stratified(bipartite([0, 1, 1, 0, 0]), ["a", "a", "b", "b", "c"])
     Pairs(n=5, blocks=[1 x 1, 1 x 1])
     """
-    codes = strata_codes(strata, pairs.n)
+    codes = label_codes("strata", strata, pairs.n)
     blocks = [part for block in pairs.blocks for part in _by_stratum(block, codes)]
     if not blocks:
         raise ValueError("strata leaves no pair to compare: each stratum has one class only.")
@@ -360,20 +360,10 @@ def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
 def _by_stratum(block: Block, codes: NDArray[np.intp]) -> list[Block]:
     """Split a block into those of its pairs within each stratum."""
     rows, columns = codes[block.positive], codes[block.negative]
-    both = np.intersect1d(rows, columns)
-    if both.size == 0:
-        return []
     row_order, column_order = np.argsort(rows, kind="stable"), np.argsort(columns, kind="stable")
-    row_ends = [np.searchsorted(rows[row_order], both, side) for side in SIDES]
-    column_ends = [np.searchsorted(columns[column_order], both, side) for side in SIDES]
-    return [block.take(row_order[a:b], column_order[c:d]) for a, b, c, d in zip(*row_ends, *column_ends, strict=True)]
-
-
-def strata_codes(strata: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Return stratum labels as integers from 0 on; shape (n,)."""
-    if np.shape(strata) != (n,):
-        raise ValueError(f"strata must have shape ({n},), one label per observation; got {np.shape(strata)}.")
-    return distinct_labels("strata", strata)[1]
+    both = np.intersect1d(rows, columns)
+    ends = [np.searchsorted(each, both, side) for each in (rows[row_order], columns[column_order]) for side in SIDES]
+    return [block.take(row_order[a:b], column_order[c:d]) for a, b, c, d in zip(*ends, strict=True)]
 
 
 def members_of(codes: NDArray[np.intp]) -> list[NDArray[np.intp]]:

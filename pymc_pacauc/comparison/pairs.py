@@ -393,6 +393,13 @@ def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np
     return [value.item() if isinstance(value, np.generic) else value for value in seen], place
 
 
+def label_codes(name: str, values: ArrayLike, n: int) -> NDArray[np.intp]:
+    """Return labels, such as groups or strata, as integers from 0 on, (n,); ``name`` is the argument in messages."""
+    if np.shape(values) != (n,):
+        raise ValueError(f"{name} must have shape ({n},), one label per observation; got {np.shape(values)}.")
+    return distinct_labels(name, values)[1]
+
+
 def _label_array(name: str, values: ArrayLike) -> NDArray[Any]:
     """Return labels as a one-dimensional array: an array keeps its type, other sequences become arrays of objects."""
     labels = np.asarray(values, dtype=None if hasattr(values, "__array__") else object)

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.kinds import Comparison
-from pymc_pacauc.comparison.pairs import Pairs, distinct_labels
+from pymc_pacauc.comparison.pairs import Pairs, label_codes
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,7 @@ def row_shares(comparison: Comparison) -> RowShares:
 
 def group_codes(groups: ArrayLike, n: int) -> NDArray[np.intp]:
     """Return group labels, one per observation, as integers from 0 on; shape (n,)."""
-    if np.shape(groups) != (n,):
-        raise ValueError(f"groups must have shape ({n},), one label per observation; got {np.shape(groups)}.")
-    return distinct_labels("groups", groups)[1]
+    return label_codes("groups", groups, n)
 
 
 def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> float:
@@ -123,9 +121,6 @@ def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> f
         return 0.0
     codes = np.arange(comparison.n) if groups is None else group_codes(groups, comparison.n)
     number = int(codes.max()) + 1
-    if number == comparison.n and len(comparison.blocks) == 1 and comparison.blocks[0].constant:
-        [block] = comparison.blocks
-        return float(min(block.positive.size, block.negative.size))
     weight, sides = np.zeros(number), np.zeros((2, number), dtype=bool)
     for block in comparison.blocks:
         rows, columns = codes[block.positive], codes[block.negative]
@@ -135,8 +130,8 @@ def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> f
         within = higher * lower if groups is not None else 0.0  # pairs within a group, which count once
         weight[present] += higher * lower.sum() + lower * higher.sum() - within
         sides[0, rows] = sides[1, columns] = True
-    share = float(weight.max() / comparison.total_weight)
-    return max(1.0, (2.0 / 3.0 if (sides[0] & sides[1]).any() else 1.0) / share)
+    size = float(comparison.total_weight / weight.max())
+    return max(1.0, 2.0 / 3.0 * size if (sides[0] & sides[1]).any() else size)
 
 
 def compared_share(comparison: Comparison) -> float:

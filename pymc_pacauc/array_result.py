@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.numerics import SEED
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.smc.log_evidence import LogEvidence
-
-RISK_TERMS = 2_000_000  # pairs drawn for the expected risk of a fit on a subsample; twice as many: error / 1.4
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,9 @@ class FitResult:
         """Posterior expectation of the risk of all pairs, also of those not used by the fit; a tie costs one half."""
         problem = self.fit.problem
         if self.fit.pairs_used < problem.pairs.n_pairs:
-            rng = np.random.default_rng([SEED, RISK_TERMS])  # no stream of a subsample, which q depends on
-            return Estimate(*sampled_expected_risk(problem, self.fit.posterior.natural, RISK_TERMS, rng), RISK_TERMS)
+            drawn = 2_000_000  # pairs, whatever the subsample of the fit; of twice as many the error is 1.4 times less
+            rng = np.random.default_rng([SEED, drawn])  # no stream of a subsample, which q depends on
+            return Estimate(*sampled_expected_risk(problem, self.fit.posterior.natural, drawn, rng), drawn)
         unpaid = (0.5 - problem.tie_cost) * problem.tied_share
         return Estimate(self.fit.expected_risk + unpaid)
 
@@ -138,6 +137,20 @@ def gibbs_divergence(gamma: float, risk: Estimate, evidence: LogEvidence) -> Est
     """KL(posterior, prior) of an exact Gibbs posterior, -gamma E[risk] - log Z, from estimates of both."""
     value = max(0.0, -gamma * risk.value - evidence.estimate)
     return Estimate(value, gamma * risk.error + evidence.standard_error)
+
+
+def stats_of(result: Result) -> dict[str, Any]:
+    """Return the numbers that draws of a result carry, from which :class:`~pymc_pacauc.model.results.Draws` reads."""
+    return {
+        **result.fitted_to.as_stats(),
+        "gamma": result.fitted_to.gamma,
+        "log_evidence": result.evidence.estimate,
+        "log_evidence_variance": result.evidence.standard_error**2,
+        "expected_risk": result.mean_risk.value,
+        "expected_risk_error": result.mean_risk.error,
+        "expected_risk_terms": result.mean_risk.terms,
+        "divergence": result.divergence.value,
+    }
 
 
 def with_pairs(fitted: Provenance, fit: Fit) -> Provenance:

@@ -375,7 +375,7 @@ def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
 def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     inclusion = approx.fit.inclusion_probability if approx.source.sparse else None
-    table = _intervals(mean, sd, coefficient_labels(approx.model, approx.variable_names), ci_prob, inclusion)
+    table = _intervals(mean, sd, coefficient_labels(approx.model, approx.source.names), ci_prob, inclusion)
     if approx.posterior is not approx.fit.posterior:  # with the exact length it is no Gaussian
         # Quantiles of 20 000 draws have an error of 0.02 posterior standard deviations; of twice as many, 0.014.
         number = int(np.clip(10 * NUMBERS_AT_ONCE // mean.size, 1000, 20_000))

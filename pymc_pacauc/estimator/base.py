@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_non_negative
 
+from pymc_pacauc.array_result import stats_of
 from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import Pairs
@@ -60,18 +61,10 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
     """Draws of ``coef``, the coefficients of X (``theta`` of features of X), and what certificates need."""
     from pymc_pacauc.model.compat import dataset, inference_data
 
-    theta, result = posterior.draw(draws, np.random.default_rng(seed)), posterior.result
-    evidence, mean_risk = result.evidence, result.mean_risk
+    theta = posterior.draw(draws, np.random.default_rng(seed))
     constants = {
-        **result.fitted_to.as_stats(),
-        "gamma": result.fitted_to.gamma,
-        "log_evidence": evidence.estimate,
-        "log_evidence_variance": evidence.standard_error**2,
-        "expected_risk": mean_risk.value,
-        "expected_risk_variance": mean_risk.error**2,
-        "expected_risk_error": mean_risk.error,
-        "expected_risk_terms": mean_risk.terms,
-        "divergence": result.divergence.value,
+        **stats_of(posterior.result),
+        "expected_risk_variance": posterior.result.mean_risk.error**2,
         "converged": int(posterior.fit.converged),
         "run": 0,
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,18 +24,17 @@ from pymc.util import get_random_generator
 from pymc.variational.approximations import FullRankGroup, SingleGroupApproximation
 from pymc.variational.opvi import node_property
 
-from pymc_pacauc.array_result import FitResult, HTMLReport, with_pairs
+from pymc_pacauc.array_result import FitResult, HTMLReport, stats_of, with_pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut, expected_pair_auc
-from pymc_pacauc.ep.plan import Plan
-from pymc_pacauc.ep.results import Fit, SamplingError
+from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.read import ModelProblem
-from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, fitted_to
+from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, dataset_of, fitted_to
 from pymc_pacauc.model.score_function import GraphScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.provenance import Provenance
@@ -160,11 +159,9 @@ class ImportanceSample:
         >>> approx.importance_sample(200, random_seed=1).resample(50, random_seed=1)["theta"].shape
         (1, 50, 1)
         """
-        log_weights = self.idata["sample_stats"]["log_weight"].values[0]
-        weights = np.exp(log_weights)
+        weights = np.exp(self.idata["sample_stats"]["log_weight"].values[0])
         index = get_random_generator(random_seed).choice(weights.size, size=draws, p=weights / weights.sum())
-        posterior = self.idata["posterior"]
-        posterior = posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
+        posterior: Any = dataset_of(self.idata, "posterior")
         return posterior.isel(draw=index).assign_coords(draw=np.arange(draws))
 
     def __repr__(self) -> str:
@@ -172,6 +169,11 @@ class ImportanceSample:
             f"ImportanceSample(log_evidence={self.log_evidence:.3f} ± {self.log_evidence_se:.3f}, "
             f"effective_draws={self.effective_draws:.0f}, pareto_k={self.pareto_k:.2f})"
         )
+
+
+def _of_fit(name: str, doc: str) -> Any:
+    """Make a property that is the fit's attribute of this name."""
+    return property(lambda self: getattr(self.fit, name), doc=doc)
 
 
 class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
@@ -262,10 +264,13 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
 
     # -- the fit -----------------------------------------------------------------------------------------------------
 
-    @property
-    def method(self) -> str:
-        """``"EP"`` or ``"GaussianVB"``."""
-        return self.fit.method
+    method = _of_fit("method", '``"EP"`` or ``"GaussianVB"``.')
+    interrupted = _of_fit("interrupted", "Whether the fit was ended from the keyboard.")
+    plan = _of_fit("plan", "How it was fitted; prints as one sentence: pairs, coordinates, start, sweeps.")
+    pairs_used = _of_fit("pairs_used", "Number of pairs that were used.")
+    sampling_error = _of_fit("sampling_error", "Error from using a subset of pairs, zero where all were used.")
+    interventions = _of_fit("interventions", "How often each safeguard acted.")
+    model_average = _of_fit("model_average", "Weighted draws behind ``inclusion_probability``; None where it is EP's.")
 
     @property
     def posterior(self) -> Any:
@@ -324,34 +329,9 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         return self.fit.converged
 
     @property
-    def interrupted(self) -> bool:
-        """Whether the fit was ended from the keyboard."""
-        return self.fit.interrupted
-
-    @property
     def sweeps(self) -> int:
         """Number of sweeps over the pairs."""
         return self.fit.sweeps
-
-    @property
-    def plan(self) -> Plan:
-        """How it was fitted; prints as one sentence: pairs, coordinates, start, sweeps."""
-        return self.fit.plan
-
-    @property
-    def pairs_used(self) -> int:
-        """Number of pairs that were used."""
-        return self.fit.pairs_used
-
-    @property
-    def sampling_error(self) -> SamplingError:
-        """Error from using a subset of pairs, zero where all were used."""
-        return self.fit.sampling_error
-
-    @property
-    def interventions(self) -> Any:
-        """How often each safeguard acted."""
-        return self.fit.interventions
 
     @property
     def history(self) -> pd.DataFrame:
@@ -406,50 +386,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         """Inclusion probability of every coefficient, in the order of ``posterior``."""
         return self.fit.inclusion_probability
 
-    @property
-    def model_average(self) -> Any:
-        """Weighted draws that ``inclusion_probability`` was computed from, with its standard error; None if EP's."""
-        return self.fit.model_average
-
     # -- functions of the model --------------------------------------------------------------------------------------
-
-    @property
-    def variable_names(self) -> tuple[str, ...]:
-        """The variables that ``posterior`` is over, in its order."""
-        return self.source.names
-
-    def function(self, graph: Any) -> Callable[[FloatArray], list[NDArray[Any]]]:
-        """Compile an expression of the model into a function of theta.
-
-        The function reads the model's ``pm.Data`` when it is called; ``with approx.as_fitted():`` has them as they
-        were.
-
-        Parameters
-        ----------
-        graph : TensorVariable or list of TensorVariable
-            Expressions of the model's variables.
-
-        Returns
-        -------
-        callable
-            ``f(theta[N, D]) -> [graph[N, ...]]``, theta in the order of ``posterior``.
-
-        See Also
-        --------
-        EPApproximation.as_fitted : Restore the data of the fit.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-        >>> X = np.array([[0.0], [1.0], [2.0]])
-        >>> with pm.Model() as model:
-        ...     theta = pm.Normal("theta", size=1)
-        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
-        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-        >>> approx.function(model["auc_risk"])(np.array([[1.0], [-1.0]]))
-        [array([0., 1.])]
-        """
-        return self.source.function(graph)
 
     def as_fitted(self) -> AbstractContextManager[None]:
         """Restore the model's ``pm.Data`` and coords of the fit within a ``with`` block.
@@ -461,7 +398,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
 
         See Also
         --------
-        EPApproximation.function : Compile an expression of the model.
+        pymc_pacauc.predict_scores : Scores of new rows, by the model as it was.
 
         Examples
         --------
@@ -898,17 +835,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
     @cached_property
     def _constants(self) -> dict[str, Any]:
         """Statistics that are stored with every draw; see :class:`~pymc_pacauc.model.results.Draws`."""
-        return {
-            **self.fitted_to.as_stats(),
-            "gamma": self.fitted_to.gamma,
-            "log_evidence": self.evidence.estimate,
-            "log_evidence_variance": self.evidence.standard_error**2,
-            "expected_risk": self.mean_risk.value,
-            "expected_risk_error": self.mean_risk.error,
-            "expected_risk_terms": self.mean_risk.terms,
-            "divergence": self.divergence.value if self.gaussian else np.nan,
-            "converged": int(self.converged),
-        }
+        return {**stats_of(self), "converged": int(self.converged)}
 
     def _inference_data(self, values: FloatArray, stats: dict[str, Any], constants: dict[str, Any]) -> Any:
         """ArviZ data of the free variables ``values[N, D]``."""

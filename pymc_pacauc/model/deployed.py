@@ -24,7 +24,6 @@ DRAW_DIMS = ("chain", "draw", "sample")
 # Share of a mean score by which the mean of draws may differ: EP's mean has another length than the posterior, whose
 # exact length draws have (up to 8 % in tests/model/test_score_function.py). Doubled, scores halved by a user pass too.
 OTHER_LENGTH = 0.25
-ENOUGH_DRAWS = 10  # whose spread is known well enough to say that a mean is not theirs
 
 
 def draw_dims(scores: xr.DataArray) -> list[Any]:
@@ -72,7 +71,7 @@ def _check_carried(mean: xr.DataArray, scores: xr.DataArray, over: list[Any]) ->
     """Check that the coordinate of the mean still is the mean: arithmetic on scores keeps their coordinates."""
     draws = np.prod([scores.sizes[dim] for dim in over])
     allowed = (0.5 + 10.0 / np.sqrt(draws)) * scores.std(over) + OTHER_LENGTH * np.abs(mean)
-    if draws >= ENOUGH_DRAWS and bool((np.abs(scores.mean(over) - mean) > allowed).any()):
+    if draws >= 10 and bool((np.abs(scores.mean(over) - mean) > allowed).any()):  # of fewer, the spread is not known
         raise ValueError(
             f"scores has a coordinate `{MEAN}` that is not the mean of its draws, which were probably changed after "
             f'predict_scores(): drop it, scores.drop_vars("{MEAN}").'
@@ -102,10 +101,10 @@ def labelled_draws(scores: Any, y: ArrayLike, positive: Any) -> tuple[FloatArray
             "censored times 1 - pac.concordance_risk(scores, time, event)."
         )
     mask = encode_labels(y, positive)
-    if values.ndim == 0 or values.shape[-1] != mask.size:
-        raise ValueError(f"scores must have one column per label, {mask.size}; got shape {values.shape}.")
-    if values.size == 0:
-        raise ValueError(f"scores must have at least one draw; got shape {values.shape}.")
+    if values.ndim == 0 or values.shape[-1] != mask.size or values.size == 0:
+        raise ValueError(
+            f"scores must have one column per label, {mask.size}, and at least one draw; got shape {values.shape}."
+        )
     values = values.reshape(-1, mask.size)
     if not np.isfinite(values).all():
         raise ValueError(f"scores has {int((~np.isfinite(values)).sum())} NaN or infinite value(s).")

@@ -201,7 +201,7 @@ def _predict_features(
     approx: EPApproximation, gp: Any, points: FloatArray, covariance: bool, jitter: float
 ) -> tuple[FloatArray, FloatArray]:
     """Predict scores of an HSGP, which are affine in the coefficients of its features."""
-    offset, change = affine_map(approx.function(gp._build_conditional(points)), approx.fit.problem.d)
+    offset, change = affine_map(approx.source.function(gp._build_conditional(points)), approx.fit.problem.d)
     mean, spread = moments(approx.posterior, change.T, variances=not covariance)
     return mean + offset, spread
 
@@ -217,7 +217,7 @@ def _training_scores(
         problem, some = approx.fit.problem, slice(None) if rows is None else rows
         return TrainingScores(factor, problem.X[some], problem.offset[some] - centre, posterior)
     graph = gp.f if rows is None else gp.f[rows]
-    offset, change = affine_map(approx.function(graph), approx.fit.problem.d)
+    offset, change = affine_map(approx.source.function(graph), approx.fit.problem.d)
     return TrainingScores(factor, change.T, offset - centre, posterior)
 
 

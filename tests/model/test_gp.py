@@ -204,11 +204,11 @@ def test_an_approximation_outlives_changes_of_its_model():
         np.testing.assert_allclose(value, expected)
     assert model["X"].get_value().shape == (7, 2)
     assert model.coords["row"] == tuple(range(7))
-    assert approx.variable_names == ("scores_rotated_",)
+    assert approx.source.names == ("scores_rotated_",)
     with approx.as_fitted():
-        assert approx.function(gp.f)(approx.posterior.mean[None])[0].shape == (1, 40)
+        assert approx.source.function(gp.f)(approx.posterior.mean[None])[0].shape == (1, 40)
     with pytest.raises(ValueError, match="depends on new, which the model did not have"):
-        approx.function(new)
+        approx.source.function(new)
 
 
 def test_only_float_data_has_a_gradient():

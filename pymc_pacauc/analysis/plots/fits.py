@@ -68,12 +68,12 @@ def plot_marginals(approx: Any, idata: Any = None, *, coefficients: Sequence[str
     >>> [ax.get_title() for ax in axes]
     ['theta[a]', 'theta[b]']
     """
-    if not hasattr(approx, "variable_names"):
+    if not hasattr(approx, "source"):
         raise TypeError(
             "approx must be the result of pm.fit(method=pac.EP()), and draws the second argument: "
             f"plot_marginals(approx, idata); got {type(approx).__name__}. For draws alone use az.plot_forest."
         )
-    names = approx.variable_names
+    names = approx.source.names
     labels = coefficient_labels(approx.model, names)
     shown = labels[:MOST_SHOWN] if coefficients is None else list(coefficients)
     unknown = [label for label in shown if label not in labels]

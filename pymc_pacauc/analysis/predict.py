@@ -308,7 +308,7 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
     fitted = getattr(found, "fitted_to", None)
     if isinstance(found, EPApproximation):
         function = found.scoring(var_name) if gp is None else _points_of(gp, found.model)
-        own = var_name in (None, found.score_function.name)
+        own = var_name is None or var_name == found.score_function.name
         return _Source(function, found.model, gp, found, fitted_to=fitted, fit=_fit_of(fitted, function, gp), own=own)
     posterior = getattr(found, "posterior", None)
     if posterior is None:

@@ -243,15 +243,6 @@ class Job:
     parts: int = 1
 
 
-class JobSums(NamedTuple):
-    """Sums over the pairs of a job, in the coordinates of the design extended by the offset, if there is one."""
-
-    precision: FloatArray
-    linear: FloatArray
-    wrong: float
-    log_constant: float
-
-
 class Side(NamedTuple):
     """The positive or the negative rows of a group, in the order of their runs."""
 
@@ -273,15 +264,14 @@ def sampled_sums(
     side = partial(_side, space, with_offset, q, subsample)
     tables = {id(block): _table(block, table) for block in subsample.sampled}
 
-    def run(job: Job) -> JobSums:
+    def run(job: Job) -> tuple[FloatArray, FloatArray, FloatArray]:
         return _job_sums(job, side, d + with_offset, table, tables[id(job.block)], problem.tie_cost)
 
-    precision, linear = np.zeros((d + with_offset, d + with_offset)), np.zeros(d + with_offset)
-    wrong = log_constant = 0.0
+    precision, linear, totals = np.zeros((d + with_offset, d + with_offset)), np.zeros(d + with_offset), np.zeros(2)
     for sums in map_tiles(run, [job for block in subsample.sampled for job in _jobs(block)]):
-        precision += sums.precision
-        linear += sums.linear
-        wrong, log_constant = wrong + sums.wrong, log_constant + sums.log_constant
+        for total, each in zip((precision, linear, totals), sums, strict=True):
+            total += each
+    wrong, log_constant = map(float, totals)
     if with_offset:
         log_constant += float(linear[d] - 0.5 * precision[d, d])
         linear = linear[:d] - precision[:d, d]
@@ -328,18 +318,18 @@ def _job_sums(
     table: SiteTable,
     weighted: Tabulated,
     tie_cost: float,
-) -> JobSums:
-    """Sum the sites of a job; ``side`` returns the rows of a group, ``size`` is the number of columns."""
-    half, linear = np.zeros((size, size)), np.zeros(size)
-    near, near_linear = np.zeros((size, size)), np.zeros(size)
-    wrong = log_constant = 0.0
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sum the sites of a job; ``side`` returns the rows of a group, ``size`` is the number of columns.
+
+    Returns the precision (size, size) and the shift (size,), in the coordinates of the design extended by the offset,
+    if there is one, and the weight of wrong pairs with the sum of log constants, (2,).
+    """
+    precision, linear, all_totals = np.zeros((size, size)), np.zeros(size), np.zeros(2)
     block = job.block.block
     fine = _fine(block, table, weighted)
     radius = far_radius(table.gamma * table.power * float(block.row_weights.max() * block.column_weights.max()))
     for g in job.groups:
-        group = job.block.group(g)
-        if job.parts > 1:
-            group = group.take(slice(job.part, None, job.parts), slice(None))
+        group = job.block.group(g).take(slice(job.part, None, job.parts), slice(None))
         if not group.n_pairs:
             continue
         i = side(radius, group.positive, group.row_weights)
@@ -348,23 +338,21 @@ def _job_sums(
         k_i, h_i, k_j, h_j, by_row, totals, *lists = band_sites(
             *i[1:], *j[1:], j.rows, *far, *fine, *weighted, tie_cost
         )
-        half += i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
+        half = i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
+        precision += half + half.T
         linear += i.rows.T @ h_i - j.rows.T @ h_j
-        wrong, log_constant = wrong + float(totals[0]), log_constant + float(totals[1])
+        all_totals += totals[:2]
         for times, listed in zip((1, job.block.every), lists, strict=True):
-            if not len(listed):
-                continue
-            at = listed[:, :2].astype(np.intp)
-            pairs = (at[:, 0], i.mean.size + at[:, 1], listed[:, 2], listed[:, 3])
-            both = np.concatenate([i.mean, j.mean]), np.concatenate([i.rows, j.rows])
-            own, own_linear = np.zeros((size, size)), np.zeros(size)
-            of_listed = _add_listed([pairs], *both, table, own, own_linear)
-            near, near_linear = near + times * own, near_linear + times * own_linear
-            wrong, log_constant = wrong + times * of_listed[0], log_constant + times * of_listed[1]
+            if len(listed):
+                at = listed[:, :2].astype(np.intp)
+                pairs = (at[:, 0], i.mean.size + at[:, 1], listed[:, 2], listed[:, 3])
+                both = np.concatenate([i.mean, j.mean]), np.concatenate([i.rows, j.rows])
+                own, own_linear = np.zeros((size, size)), np.zeros(size)
+                all_totals += times * np.array(_add_listed([pairs], *both, table, own, own_linear))
+                precision += times * own
+                linear += times * own_linear
     weight = job.block.stands_for
-    return JobSums(
-        weight * (half + half.T + near), weight * (linear + near_linear), weight * wrong, weight * log_constant
-    )
+    return weight * precision, weight * linear, weight * all_totals
 
 
 def _side(

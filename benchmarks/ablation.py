@@ -38,7 +38,6 @@ from pymc_pacauc.comparison.kinds import stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import DistinctRows
 from pymc_pacauc.ep import loop, subsample, subsample_sums, sweep
-from pymc_pacauc.ep import start as mean_first
 from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
@@ -251,10 +250,6 @@ def all_different(rows):
     return DistinctRows(every, every)
 
 
-def double_precision(self, *arguments, single=True, init=mean_first.MeanFirst.__init__, **options):
-    init(self, *arguments, single=False, **options)
-
-
 def no_mixing(history, point, plain, weighed, memory):
     return plain, history
 
@@ -282,16 +277,10 @@ STRATEGIES = (
         lambda: [*SMOOTH(), *ROUGH()],
     ),
     Strategy(
-        "mean_first",
-        "a start that finds the mean first, of processes",
+        "few_features",
+        "a start at a rough fit of the leading features, of processes",
         partial(replace, start="prior"),
         lambda: [*SMOOTH(), *ROUGH()],
-    ),
-    Strategy(
-        "single",
-        "single precision where the mean is found first",
-        [(mean_first.MeanFirst, "__init__", double_precision)],
-        lambda: [*SMOOTH()[1:], linear(100_000, 10, False), choosing(1000, 10)],
     ),
     Strategy(
         "subsample",

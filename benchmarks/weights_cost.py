@@ -23,6 +23,7 @@ def labelled(n, d, seed=0):
 
 def sweep(X, pairs):
     """One sweep of EP over the pairs, at gamma = n and some q: a function to be timed."""
+    from pymc_pacauc.ep.posterior import natural_gaussian
     from pymc_pacauc.ep.sites import SiteTable
     from pymc_pacauc.ep.sweep import score_moments, sum_sites
     from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -30,7 +31,7 @@ def sweep(X, pairs):
     problem = linear_gaussian_problem(X, pairs, gamma=float(len(X)))
     design, offset = problem.scores.reduced.design, problem.scores.reduced.offset
     d = design.shape[1]
-    moments = score_moments(design, offset, np.linspace(-0.5, 0.5, d), np.sqrt(30.0) * np.eye(d))
+    moments = score_moments(design, offset, natural_gaussian(30.0 * np.eye(d), np.linspace(-15.0, 15.0, d)))
     total = getattr(problem.pairs, "total_weight", problem.pairs.n_pairs)
     return partial(sum_sites, design, offset, moments, problem.pairs, SiteTable(problem.gamma / total))
 

@@ -70,9 +70,9 @@ def _pieces(block: Block, most: int) -> Iterator[Block]:
         yield block.take(part, slice(None)) if rows >= columns else block.take(slice(None), part)
 
 
-def shard_sums(shard: Shard, mean: FloatArray, factor: FloatArray, gamma: float, power: float) -> SiteSums:
-    """Sum the sites of a shard's pairs under q, given by its mean and the Cholesky factor of its precision."""
-    moments = score_moments(shard.design, shard.offset, mean, factor)
+def shard_sums(shard: Shard, q: NaturalGaussian, gamma: float, power: float) -> SiteSums:
+    """Sum the sites of a shard's pairs under q."""
+    moments = score_moments(shard.design, shard.offset, q)
     table = SiteTable(gamma, power)
     return sum_sites(shard.design, shard.offset, moments, shard.pairs, table, tie_cost=shard.tie_cost)
 
@@ -95,7 +95,7 @@ def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Call
     held: list[Any] = hold(client, shards(problem, SHARDS_A_THREAD * sum(client.nthreads().values())))
 
     def sums_at(q: NaturalGaussian) -> SiteSums:
-        return add_up(gather(client, submit(client, shard_sums, held, q.mean, q.factor, table.gamma, table.power)))
+        return add_up(gather(client, submit(client, shard_sums, held, q, table.gamma, table.power)))
 
     yield sums_at
 

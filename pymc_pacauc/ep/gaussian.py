@@ -42,10 +42,12 @@ from pymc_pacauc.ep.importance import WeightedDraws, free_lengths, importance_dr
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import (
     POLICY,
+    WARM,
     ConvergenceWarning,
     GaussianSweep,
     Interventions,
     Solution,
+    after_last_sweep,
     gaussian_iteration,
     policy_for,
     possible,
@@ -59,11 +61,12 @@ from pymc_pacauc.ep.posterior import (
     at_gamma,
     marginal,
     natural_gaussian,
+    padded,
     standard_gaussian,
 )
 from pymc_pacauc.ep.results import ADVICE, TRUSTED_ERROR, Fit, FitRecord, warn_of
 from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.start import SWEEPS, continued_start, mean_first_start
+from pymc_pacauc.ep.start import CHANGE, SWEEPS, continued_start
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
@@ -126,7 +129,7 @@ class EPFit(FitRecord):
         E_q[risk], in closed form.
     converged, interrupted, sweeps, history
         Whether the natural parameters change by less than the tolerance in a sweep from q, whether the fit was ended
-        from the keyboard, the number of sweeps (without those that find the mean first), and per sweep its change, log
+        from the keyboard, the number of sweeps (without those of its first features), and per sweep its change, log
         evidence and expected risk.
     interventions
         How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken
@@ -226,9 +229,8 @@ class EPFit(FitRecord):
                 iteration, q if start is None else start, POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
             )
             end = found.following
-            if found.converged:  # the step that the last sweep suggests costs nothing
-                step, _ = iteration.plain(found.point, found.seen, POLICY.damping)
-                end = iteration.move(found.point, found.seen, step) or found.point
+            if found.converged:
+                end = after_last_sweep(iteration, found)
             if not sweeps:
                 end = found.point
             return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, restarted=start is None)
@@ -332,13 +334,17 @@ def _solve(
 ) -> Found:
     """Solve for EP's fixed point in the problem's reduced coefficients, from ``start`` or as the plan says."""
     k = problem.scores.reduced.dimension
-    near = mean_first_start(problem, plan.power) if start is None and plan.start == "mean first" else None
     sums_by = partial(_sums_here, n_jobs) if plan.where == "threads" else plan.where
     with sums_by(problem, table) as sums_at:
+        iteration, policy = gaussian_iteration(problem, table.power, sums_at), POLICY
+        if start is None and plan.start == "few features":
+            few = standard_gaussian(max(1, k // 3))  # in order of the variance they explain
+            found = solve_fixed_point(iteration, few, WARM, tolerance=CHANGE, max_sweeps=SWEEPS)
+            start, policy = padded(found.point, k), replace(POLICY, plain_steps=0)
         return solve_fixed_point(
-            gaussian_iteration(problem, table.power, sums_at),
-            near or start or standard_gaussian(k),
-            policy_for(k, POLICY if near is None else replace(POLICY, plain_steps=0)),
+            iteration,
+            start or standard_gaussian(k),
+            policy_for(k, policy),
             tolerance=plan.tolerance,
             max_sweeps=plan.max_sweeps,
             callback=callback,
@@ -410,7 +416,7 @@ def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
     density: None; or, for a fit on sampled pairs, the prior with these pairs.
     """
     old, q = fit.problem.scores.reduced, fit.posterior.natural
-    moments = score_moments(old.design, old.offset, q.mean, q.factor)
+    moments = score_moments(old.design, old.offset, q)
     start = _with_sites(problem, fit.table, moments, fit.subsample)
     if start is None and fit.subsample is None:
         return None

@@ -61,7 +61,7 @@ def design_gradient(fit: EPFit) -> FloatArray:
 def _laplacian(fit: EPFit, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Compute h, (n,), and P @ columns, (n, columns); see the module docstring."""
     problem, q, space = fit.problem, fit.posterior.natural, fit.problem.scores.reduced
-    moments = score_moments(space.design, space.offset, q.mean, q.factor)
+    moments = score_moments(space.design, space.offset, q)
     weights = [f(b.row_weights) * f(b.column_weights) for b in problem.pairs.blocks for f in (np.min, np.max)]
     table = fit.table.between(float(min(weights)), float(max(weights)))
     h, products = np.zeros(problem.n), np.zeros_like(columns)

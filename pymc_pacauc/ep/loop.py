@@ -405,6 +405,9 @@ POLICY = Policy(
 )
 
 
+WARM = replace(POLICY, damping=1.0, plain_steps=0)  # from a point near the fixed point
+
+
 def policy_for(dimension: int, policy: Policy = POLICY) -> Policy:
     """In one dimension keep the damping fixed: recovering it makes the iteration oscillate."""
     return policy if dimension > 1 else replace(policy, recovered_damping=0.0)
@@ -468,13 +471,22 @@ def gaussian_iteration(
     return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _metric, _move)
 
 
+def after_last_sweep(
+    iteration: Iteration[NaturalGaussian, GaussianSweep], found: Solution[NaturalGaussian, GaussianSweep]
+) -> NaturalGaussian:
+    """Return the point that the last sweep at a solution leads to, at no further cost."""
+    step, _ = iteration.plain(found.point, found.seen, 1.0)
+    return iteration.move(found.point, found.seen, step) or found.point
+
+
 def sweep_sums(
     problem: Problem, q: NaturalGaussian, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
 ) -> SiteSums:
-    """Sum the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients."""
+    """Sum the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients or the first of them."""
     space = problem.scores.reduced
-    moments = score_moments(space.design, space.offset, q.mean, q.factor, map_tiles)
-    return sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
+    design = space.design[:, : q.mean.size]
+    moments = score_moments(design, space.offset, q, map_tiles)
+    return sum_sites(design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
 
 
 def _flat(precision: FloatArray, shift: FloatArray) -> FloatArray:

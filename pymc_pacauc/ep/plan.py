@@ -21,7 +21,6 @@ import numpy as np
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.subsample import LEAST_ROWS, SampledPairs, most_groups, number_of_groups
 from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.numerics import NUMBERS_AT_ONCE
 from pymc_pacauc.problem.problem import Problem
 
 if TYPE_CHECKING:
@@ -126,10 +125,9 @@ class Plan:
         its kernel matrix, few of them where it is smooth.
     pairs : "all" or Subsample
         Which pairs are used.
-    start : {"prior", "mean first", "slab", "parts"} or Fit
-        Where the iteration begins: at the prior; at the end of a cheaper iteration that finds the mean first
-        (:mod:`pymc_pacauc.ep.start`); for spikes, at a rough fit with every coefficient in the slab; at fits of the
-        problem's independent parts; or at an earlier fit.
+    start : {"prior", "few features", "slab", "parts"} or Fit
+        Where the iteration begins: at the prior; at a rough fit of the leading third of the features; for spikes, at a
+        rough fit with every coefficient in the slab; at fits of the problem's independent parts; or at an earlier fit.
     continuation : bool, default False
         Whether a second start, the end of a path of growing gammas, is tried too, and the fixed point of larger
         evidence kept; elsewhere it is tried only where sweeps from the prior do not converge.
@@ -264,7 +262,7 @@ class Plan:
         if isinstance(self.pairs, Subsample):
             pairs = f"{_thousands(round(self.n_pairs / self.pairs.groups))} of {_thousands(self.n_pairs)} pairs"
         where = "" if self.where == "threads" else " on a cluster"
-        start = {"prior": "the prior", "mean first": "the mean found first", "slab": "a fit with the Gaussian prior"}
+        start = {"prior": "the prior", "few features": "its leading features", "slab": "a fit with the Gaussian prior"}
         start["parts"] = "fits of its independent parts"
         if isinstance(self.pairs, Subsample) and self.pairs.along == "pilot":
             begin = "a fit to some rows"
@@ -302,7 +300,7 @@ def choose_plan(
     (up to 3: from 5 million pairs on)
     gamma beyond 11 times the comparison's  ..            all          prior, and    fixed points up to 50 nats better
     size                                                               growing gamma
-    process (as many coefficients as rows   features      all          mean first    2 to 18; the start up to 2.4
+    process (as many coefficients as rows   features      all          few features  2 to 18; the start up to 1.7
     or more), of at least 64 rows
     spikes                                  coefficients  all          slab          a wrong mode avoided
     classes with coefficients of their own  coefficients  all          parts         2.4 to 2.5 from six classes on
@@ -472,8 +470,7 @@ def _after_start(problem: Problem, pairs: Subsample, start: Fit | None) -> dict[
 def _choose_start(problem: Problem) -> str:
     if problem.sites is not None:
         return "slab"
-    fits_in_memory = problem.pairs.n_pairs <= 10 * NUMBERS_AT_ONCE  # standard deviations of all pairs: 80 MB
-    return "mean first" if problem.scores.coordinates == "features" and fits_in_memory else "prior"
+    return "few features" if problem.scores.coordinates == "features" else "prior"
 
 
 def _short_folds(problem: Problem) -> bool:

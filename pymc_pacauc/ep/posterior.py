@@ -94,6 +94,13 @@ def standard_gaussian(k: int) -> NaturalGaussian:
     return NaturalGaussian(np.eye(k), np.zeros(k), np.eye(k), np.zeros(k))
 
 
+def padded(q: NaturalGaussian, k: int) -> NaturalGaussian:
+    """Extend q to k coefficients, the further ones independent and N(0, 1)."""
+    precision, shift = np.eye(k), np.zeros(k)
+    precision[: q.mean.size, : q.mean.size], shift[: q.mean.size] = q.precision, q.shift
+    return natural_gaussian(precision, shift) or standard_gaussian(k)
+
+
 def at_gamma(q: NaturalGaussian, ratio: float) -> NaturalGaussian:
     """Approximate q at ``ratio`` times its gamma: sites are about proportional to gamma."""
     if ratio == 1.0:

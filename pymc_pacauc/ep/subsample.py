@@ -4,9 +4,9 @@
 
 *Which pairs.* Pairs whose order is uncertain under q carry the information, so rows are put into groups along their
 score and compared within them (:mod:`pymc_pacauc.comparison.subsample`). The score comes from a *pilot*: a fit to 1000
-rows, then to 20 000, at their share of gamma, by mean-first sweeps (:mod:`pymc_pacauc.ep.start`). Where there are more
-rows, single sweeps over all of them follow, with pairs sampled anew before each, because a subsample along a score that
-is off by one posterior standard deviation has twice the error.
+rows, then to 20 000, at their share of growing gammas. Where there are more rows, single sweeps over
+all of them follow, with pairs sampled anew before each, because a subsample along a score that is off by one posterior
+standard deviation has twice the error.
 
 *Number of pairs.* The squared error of the mean, in posterior standard deviations (root mean square over directions),
 is proportional to gamma^1.5 / N for N pairs (``docs/theory/subsampled_pairs.md``). A sweep costs O(N k + n k^2).
@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,12 +35,13 @@ import numpy as np
 from pymc_pacauc.comparison.subsample import SampledPairs, most_groups, number_of_groups, part_of, sample_pairs
 from pymc_pacauc.ep.gaussian import Callback, EPFit, as_fit, start_of
 from pymc_pacauc.ep.loop import (
-    POLICY,
+    WARM,
     GaussianSweep,
     Interventions,
     Iteration,
     Pace,
     Solution,
+    after_last_sweep,
     gaussian_iteration,
     policy_for,
     solve_fixed_point,
@@ -48,7 +50,7 @@ from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, GAMMA_STEP, LEAST_SA
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
 from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.start import FEW, MeanFirst, first_gamma, gamma_steps
+from pymc_pacauc.ep.start import SWEEPS, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
 from pymc_pacauc.interrupt import StoppedEarly, check_interrupt
@@ -57,7 +59,7 @@ from pymc_pacauc.problem.problem import Problem
 
 FEW_ROWS, MANY_ROWS = 1000, 20_000  # of the pilot, at first and then; MANY doubled: as fast at 100 000 rows
 PILOT_SIDE = 200  # rows at least, of the smaller side; with half as many a rare class misleads the pilot
-ROUGH = 0.05  # standard deviations: error of the pilot's mean
+ROUGH = 0.05  # relative change of q at which a fit ends that a score is taken from
 # Relative change at which a thinned subsample's fit ends; with a step after it, the mean is off by a thousandth of a
 # standard deviation, far below the sampling error
 LAST_TOLERANCE = 0.015
@@ -151,22 +153,21 @@ class _Run:
         return q, many
 
     def roughly(self, q: NaturalGaussian, share: float, gammas: Sequence[float]) -> NaturalGaussian:
-        """Run mean-first sweeps on a share of the rows, at growing gammas (of all rows)."""
+        """Fit a share of the rows to a change of 0.2, at their share of growing gammas."""
         problem, space = self.problem, self.problem.scores.reduced
         pairs = part_of(problem.pairs, share, self.rng) if share < 1.0 else problem.pairs
         rows = np.flatnonzero(pairs.observation_weight)
-        pairs, design, offset = pairs.on_rows(rows), space.design[rows], space.offset[rows]
-        score = design @ q.mean + offset if q.mean.any() else self.rng.random(pairs.n)
-        groups = number_of_groups(pairs, ACCURACIES["estimator"].pairs_per_row * pairs.n)
-        blocks = sample_pairs(pairs, score, groups, self.rng).parts()
-        sweeps = MeanFirst(design, offset, blocks, power=self.table.power, scale_free=problem.scale_free)
-        last = gammas[0]
+        score = np.zeros(problem.n)
+        score[rows] = space.design[rows] @ q.mean + space.offset[rows] if q.mean.any() else self.rng.random(rows.size)
+        groups = number_of_groups(pairs, ACCURACIES["estimator"].pairs_per_row * rows.size)
+        sampled, last = sample_pairs(pairs, score, groups, self.rng), gammas[0]
         for gamma in gammas:
+            table = SiteTable(gamma / problem.pairs.total_weight, self.table.power)
+            some = replace(problem, pairs=pairs, gamma=table.gamma * pairs.total_weight)
+            sums_at = partial(sampled_sums, some, subsample=sampled, table=table, map_tiles=self.map_tiles)
+            iteration = gaussian_iteration(some, table.power, sums_at)
             q = scaled(q, gamma / last, problem.scale_free)
-            for _ in range(FEW if len(gammas) > 1 else 1):
-                q, change = sweeps.sweep(q, gamma / problem.pairs.total_weight, ROUGH)
-                if change < 4.0 * ROUGH:
-                    break
+            q = _after(iteration, _solve_near(iteration, q, 4.0 * ROUGH, SWEEPS))
             self.reached, last = q, gamma
             check_interrupt()
         return q
@@ -252,17 +253,14 @@ def _solve_near(
     counted: int = 0,
 ) -> Found:
     """Iterate from a q near the fixed point, without damping."""
-    policy = policy_for(q.mean.size, replace(POLICY, damping=1.0, plain_steps=0))
+    policy = policy_for(q.mean.size, WARM)
     options: dict[str, Any] = {"tolerance": tolerance, "max_sweeps": max_sweeps}
     return solve_fixed_point(iteration, q, policy, **options, callback=callback, counted=counted)
 
 
 def _after(iteration: GaussianMap, found: Found) -> NaturalGaussian:
     """Return the end of an iteration, after the step that its last sweep suggests at no cost."""
-    if not found.converged:
-        return found.point
-    step, _ = iteration.plain(found.point, found.seen, 1.0)
-    return iteration.move(found.point, found.seen, step) or found.point
+    return after_last_sweep(iteration, found) if found.converged else found.point
 
 
 def newton_step(q: NaturalGaussian, seen: SiteSums | GaussianSweep, scale_free: bool) -> FloatArray:

@@ -35,9 +35,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
+from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.sites import (
     MOST_TABLES,
     UPPER,
@@ -237,20 +237,12 @@ def check_offset(problem: Problem) -> None:
 
 
 def score_moments(
-    design: FloatArray,
-    offset: FloatArray,
-    mean: FloatArray,
-    precision_factor: FloatArray,
-    map_tiles: Callable[..., Any] = map,
+    design: FloatArray, offset: FloatArray, q: NaturalGaussian, map_tiles: Callable[..., Any] = map
 ) -> ScoreMoments:
-    """Compute the moments of ``design @ w + offset`` for w ~ N(mean, (L L')^-1), L the lower ``precision_factor``."""
-    inverse = linalg.lapack.dtrtri(precision_factor.T, lower=0)[0]
-
-    def times(rows: slice) -> FloatArray:
-        return np.asarray(linalg.blas.dtrmm(1.0, inverse, design[rows].T, trans_a=1)).T
-
-    root = np.concatenate(list(map_tiles(times, _slices(len(design)))))
-    return ScoreMoments(design @ mean + offset, root, np.einsum("ij,ij->i", root, root))
+    """Compute the moments of ``design @ w + offset`` for w ~ q."""
+    _ = q.root  # computed once, before threads ask for it
+    root = np.concatenate(list(map_tiles(q.rooted, (design[rows] for rows in _slices(len(design))))))
+    return ScoreMoments(design @ q.mean + offset, root, np.einsum("ij,ij->i", root, root))
 
 
 def sum_sites(

@@ -52,7 +52,7 @@ def test_tied_pairs_of_all_shards_are_counted():
     Z[:4] = Z[20:25:2][[0, 0, 1, 2]]
     problem = arrays.linear_gaussian_problem(Z, np.arange(40) < 20, GAMMA)
     q = standard_gaussian(2)
-    parts = [shards.shard_sums(s, q.mean, q.factor, problem.gamma_per_pair, 1.0) for s in shards.shards(problem, 4)]
+    parts = [shards.shard_sums(s, q, problem.gamma_per_pair, 1.0) for s in shards.shards(problem, 4)]
     assert [part.tied for part in parts] == [4, 0, 0, 0]
     assert shards.add_up(parts).tied == 4
 
@@ -67,7 +67,7 @@ def test_shards_add_up_to_the_whole(kind, compared):
     q = arrays.fit(problem, max_sweeps=2, tolerance=1.0).posterior.natural
     power, gamma = 1.0, problem.gamma_per_pair
     found = [
-        shards.add_up([shards.shard_sums(s, q.mean, q.factor, gamma, power) for s in shards.shards(problem, count)])
+        shards.add_up([shards.shard_sums(s, q, gamma, power) for s in shards.shards(problem, count)])
         for count in (1, 3, 16)
     ]
     for sums in found[1:]:

@@ -16,11 +16,9 @@ from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep import start as mean_first
 from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
-from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.ep.start import Reached
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.tune import gamma as search
@@ -71,27 +69,6 @@ def test_the_fixed_points_are_those_of_a_refit(kind, power):
         np.testing.assert_allclose(found.scores, exact.scores, atol=2e-4)
         np.testing.assert_allclose(found.variance, exact.variance, rtol=2e-4)
         np.testing.assert_allclose(found.group_expected_auc, exact.group_expected_auc, atol=1e-4)
-
-
-@pytest.mark.parametrize("power", [1.0, 0.5, 0.0])
-def test_the_mean_is_where_a_function_is_stationary(power):
-    """G, of which s = c - b rho is the derivative; its table agrees with both."""
-    rho, step = np.linspace(-6.0, 6.0, 41), 1e-5
-
-    def gain(rho):
-        f = site_functions(rho, 0.7, power)
-        return f.log_constant + f.shift * rho - 0.5 * f.precision * (1.0 + rho**2)
-
-    f = site_functions(rho, 0.7, power)
-    force = f.shift - f.precision * rho
-    np.testing.assert_allclose((gain(rho + step) - gain(rho - step)) / (2 * step), force, atol=1e-8)
-    if power == 0.0:
-        np.testing.assert_allclose(gain(rho), -0.7 * f.wrong, atol=1e-12)
-    table, lower = mean_first._mean_table(0.7, power), mean_first.lowest_rho(0.7, power)
-    place = (rho - lower) * mean_first.FINE_PER_UNIT
-    t = place - place.astype(int) - 0.5
-    values = np.einsum("frp,rp->fr", table[:, place.astype(int)], np.vander(t, 3, increasing=True))
-    np.testing.assert_allclose(values, [force, gain(rho), f.precision], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -183,19 +160,6 @@ def test_some_of_many_pairs_stand_for_all():
     assert some.group_auc.mean() == pytest.approx(every.group_auc.mean(), abs=0.002)
     assert some.group_expected_auc.mean() == pytest.approx(every.group_expected_auc.mean(), abs=0.002)
     assert np.abs(some.scores - every.scores).max() > 1e-3
-
-
-def test_single_precision_changes_nothing_that_matters():
-    X, score, fold = data(d=6)
-    X[:, 5] = X[:, 0] + 1e-3 * X[:, 5]
-    problem = two_classes(np.column_stack([X, X.round()]), score)
-    single = FoldPaths(problem, fold).leave_out(200.0, tolerance=1e-3)
-    paths = FoldPaths(problem, fold)
-    for path in paths.paths.values():
-        path.single = path.double
-    double = paths.leave_out(200.0, tolerance=1e-3)
-    assert (single.scores != double.scores).any()
-    np.testing.assert_allclose(single.scores, double.scores, atol=2e-3)
 
 
 def test_the_way_along_gamma_does_not_matter_where_there_is_one_fixed_point():

@@ -36,9 +36,9 @@ TABLE = {
     "more rows than that": (linear(2600, 4), "coefficients", 160, "prior"),
     "a large gamma needs more": (linear(6000, gamma=20_000), "coefficients", "gamma", "prior"),
     "a larger one all": (linear(6000, gamma=30_000), "coefficients", None, "prior"),
-    "smooth process": (process(260, 0.1), "features", None, "mean first"),
-    "rough process": (process(200, 1e-4), "features", None, "mean first"),
-    "rough process in small strata": (process(200, 1e-4, SMALL_STRATA), "features", None, "mean first"),
+    "smooth process": (process(260, 0.1), "features", None, "few features"),
+    "rough process": (process(200, 1e-4), "features", None, "few features"),
+    "rough process in small strata": (process(200, 1e-4, SMALL_STRATA), "features", None, "few features"),
     "few rows of a process": (process(60, 1.0), "coefficients", None, "prior"),
 }
 
@@ -124,7 +124,7 @@ def test_a_fit_says_how_it_was_made():
     sparse = fit(spike_slab_problem(problem.X, problem.pairs, 10.0, inclusion_probability=0.5, v0=0.1))
     started = "from a fit with the Gaussian prior"
     assert str(sparse.plan) == f"all 900 pairs, coefficients, {started}: {sparse.sweeps} sweeps"
-    assert "features, from the mean found first" in str(choose_plan(process(260, 0.1)))
+    assert "features, from its leading features" in str(choose_plan(process(260, 0.1)))
     large = str(choose_plan(replace(problem, gamma=600.0)))
     assert large == "all 900 pairs, coefficients, from the prior and along growing gammas"
 

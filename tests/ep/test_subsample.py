@@ -22,8 +22,8 @@ from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
 from pymc_pacauc.ep.plan import Subsample, choose_plan
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.results import SamplingError, warn_of_subsample
-from pymc_pacauc.ep.start import MeanFirst
 from pymc_pacauc.ep.subsample import _Run, moved, newton_step
+from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.read import problem_of
@@ -509,7 +509,6 @@ def test_an_interrupted_fit_is_returned_as_it_is(sweep, monkeypatch):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(30_000, 3))
     problem = linear_gaussian_problem(X, X[:, 0] + rng.logistic(size=30_000) > 0.0, gamma=30_000.0)
-    mean_first = MeanFirst.sweep
     made = []
 
     def stop(record):
@@ -520,9 +519,9 @@ def test_an_interrupted_fit_is_returned_as_it_is(sweep, monkeypatch):
         made.append(1)
         if sweep == 0 and len(made) == 3:
             signal.raise_signal(signal.SIGINT)
-        return mean_first(*arguments)
+        return sampled_sums(*arguments)
 
-    monkeypatch.setattr(MeanFirst, "sweep", stopped)
+    monkeypatch.setattr("pymc_pacauc.ep.subsample.sampled_sums", stopped)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         found = returns_early(fit)(problem, pairs=Subsample(60), callback=stop)
     assert found.interrupted

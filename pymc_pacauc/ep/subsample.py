@@ -4,8 +4,8 @@
 
 *Which pairs.* Pairs whose order is uncertain under q carry the information, so rows are put into groups along their
 score and compared within them (:mod:`pymc_pacauc.comparison.subsample`). The score comes from a *pilot*: a fit to 1000
-rows, then to 20 000, at their share of growing gammas. Where there are more rows, single sweeps over
-all of them follow, with pairs sampled anew before each, because a subsample along a score that is off by one posterior
+rows at their share of growing gammas (:class:`~pymc_pacauc.ep.start.GammaPath`). Single sweeps over 20 000 rows, and
+over all, follow, with pairs sampled anew before each, because a subsample along a score that is off by one posterior
 standard deviation has twice the error.
 
 *Number of pairs.* The squared error of the mean, in posterior standard deviations (root mean square over directions),
@@ -25,14 +25,13 @@ change which pairs are sampled, change :func:`pymc_pacauc.comparison.subsample.s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_pacauc.comparison.subsample import SampledPairs, most_groups, number_of_groups, part_of, sample_pairs
+from pymc_pacauc.comparison.subsample import SampledPairs, most_groups, part_of, sample_pairs
 from pymc_pacauc.ep.gaussian import Callback, EPFit, as_fit, start_of
 from pymc_pacauc.ep.loop import (
     WARM,
@@ -46,11 +45,11 @@ from pymc_pacauc.ep.loop import (
     policy_for,
     solve_fixed_point,
 )
-from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, GAMMA_STEP, LEAST_SAVED, MOST_PAIRS, Plan, Subsample
+from pymc_pacauc.ep.plan import FINE_TOLERANCE, GAMMA_STEP, LEAST_SAVED, MOST_PAIRS, Plan, Subsample
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
 from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.start import SWEEPS, first_gamma, gamma_steps
+from pymc_pacauc.ep.start import CHANGE, SWEEPS, GammaPath
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
 from pymc_pacauc.interrupt import StoppedEarly, check_interrupt
@@ -134,43 +133,34 @@ class _Run:
     def approach(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
         """Find a q along whose scores to sample; also return how far its mean may be off, in standard deviations."""
         if self.asked.along == "pilot":
-            q, share = self.pilot(q)
-            if share < 1.0:
-                return self.near(scaled(q, 1.0 / share, self.problem.scale_free), share**-0.5)
-        elif self.asked.along == "refined start":
+            return self.pilot()
+        if self.asked.along == "refined start":
             self.reached = q = self.stage(self.sample_along(q), q, ROUGH).point
             check_interrupt()
         return q, 1.0
 
-    def pilot(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
-        """Fit few rows at growing gammas, then many rows (or all); return q and the share of rows it was fitted to."""
-        problem = self.problem
-        few, many = _share(problem, FEW_ROWS), _share(problem, MANY_ROWS)
-        gammas = gamma_steps(first_gamma(problem.gamma, problem.pairs), problem.gamma, GAMMA_STEP)
-        q = scaled(self.roughly(q, few, gammas), many / few, problem.scale_free)
-        for _ in range(2):  # the second time pairs are sampled along a better score
-            q = self.roughly(q, many, [problem.gamma])
-        return q, many
+    def pilot(self) -> tuple[NaturalGaussian, float]:
+        """Fit few rows at growing gammas, then go to many rows, and to all; returns as :meth:`approach`."""
+        problem, power = self.problem, self.table.power
+        share, many = (_share(problem, rows) for rows in (FEW_ROWS, MANY_ROWS))
+        few = self.on_rows(share).problem
+        self.reached = q = GammaPath(few, power).at(few.gamma, SWEEPS, CHANGE).q
+        check_interrupt()
+        if share < many < 1.0:
+            some = self.on_rows(many)
+            q, _ = some.near(scaled(q, many / share, problem.scale_free), math.sqrt(many / share))
+            self.reached = q = some.stage(some.sample_along(q), q, 4.0 * ROUGH).point
+            share = many
+        return self.near(scaled(q, 1.0 / share, problem.scale_free), share**-0.5)
 
-    def roughly(self, q: NaturalGaussian, share: float, gammas: Sequence[float]) -> NaturalGaussian:
-        """Fit a share of the rows to a change of 0.2, at their share of growing gammas."""
-        problem, space = self.problem, self.problem.scores.reduced
-        pairs = part_of(problem.pairs, share, self.rng) if share < 1.0 else problem.pairs
-        rows = np.flatnonzero(pairs.observation_weight)
-        score = np.zeros(problem.n)
-        score[rows] = space.design[rows] @ q.mean + space.offset[rows] if q.mean.any() else self.rng.random(rows.size)
-        groups = number_of_groups(pairs, ACCURACIES["estimator"].pairs_per_row * rows.size)
-        sampled, last = sample_pairs(pairs, score, groups, self.rng), gammas[0]
-        for gamma in gammas:
-            table = SiteTable(gamma / problem.pairs.total_weight, self.table.power)
-            some = replace(problem, pairs=pairs, gamma=table.gamma * pairs.total_weight)
-            sums_at = partial(sampled_sums, some, subsample=sampled, table=table, map_tiles=self.map_tiles)
-            iteration = gaussian_iteration(some, table.power, sums_at)
-            q = scaled(q, gamma / last, problem.scale_free)
-            q = _after(iteration, _solve_near(iteration, q, 4.0 * ROUGH, SWEEPS))
-            self.reached, last = q, gamma
-            check_interrupt()
-        return q
+    def on_rows(self, share: float) -> _Run:
+        """Return the run of a share of the rows, at their share of gamma, that keeps its history to itself."""
+        if share == 1.0:
+            return self
+        pairs = part_of(self.problem.pairs, share, self.rng)
+        problem = replace(self.problem, pairs=pairs, gamma=self.table.gamma * pairs.total_weight)
+        own: dict[str, Any] = {"history": [], "interventions": Interventions(), "callback": None}
+        return replace(self, problem=problem, groups=max(1.0, share * self.groups), **own)
 
     def near(self, q: NaturalGaussian, off: float) -> tuple[NaturalGaussian, float]:
         """Make up to five sweeps, with pairs sampled anew before each, while the mean moves by more than 2.5 sd.

@@ -64,7 +64,7 @@ from pymc_pacauc.ep.posterior import (
     padded,
     standard_gaussian,
 )
-from pymc_pacauc.ep.results import ADVICE, TRUSTED_ERROR, Fit, FitRecord, warn_of
+from pymc_pacauc.ep.results import ADVICE, TRUSTED_ERROR, Fit, warn_of
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.start import CHANGE, SWEEPS, continued_start
 from pymc_pacauc.ep.subsample_sums import sampled_sums
@@ -110,7 +110,7 @@ Found = Solution[NaturalGaussian, GaussianSweep]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class EPFit(FitRecord):
+class EPFit(Fit):
     """Result of :func:`~pymc_pacauc.ep.fit.fit` for a Gaussian prior; a :class:`~pymc_pacauc.ep.results.Fit`.
 
     Attributes

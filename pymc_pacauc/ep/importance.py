@@ -50,18 +50,13 @@ from scipy import linalg
 from scipy.interpolate import CubicSpline
 from scipy.special import gammaln, log_ndtr, logsumexp, ndtr, poch
 
-from pymc_pacauc.comparison.pairs import Block, Pairs
+from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import LinearRisk, pair_risk
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, draw_natural, marginal, natural_gaussian
 from pymc_pacauc.ep.sites import TIED
 from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.problem.scores import LARGEST_SPECTRUM
 
-RADIAL_NODES = np.linspace(0.0, 1.0, 241)
-SLOPE_STEP = 0.05  # of slopes between which integrals over the length are interpolated, to 1e-8; doubled, to 2e-7
-# Of log s, in integrals over s: the trapezoidal rule is accurate to 1e-12 with these, to 1e-6 with half as many.
-LOG_NODES = np.linspace(-60.0, 60.0, 400)
 # Weighted directions that correct the moments: these leave errors of 0.005 (Pima) to 0.016 (Credit) posterior standard
 # deviations in 0.1 s; twice as many 0.7 of that, in twice the time.
 DIRECTIONS = 8192
@@ -191,10 +186,6 @@ class FreeLengthPosterior(GaussianPosterior):
         """
         q, origin = self.natural, self.scores.origin
         assert origin is not None
-        if q.mean.size > LARGEST_SPECTRUM:
-            moved = natural_gaussian(q.precision, q.precision @ (q.mean + origin)) if origin.any() else q
-            assert moved is not None
-            return None, moved
         curvature, basis = np.linalg.eigh(q.precision)
         mean, centre = basis.T @ q.mean, basis.T @ origin
         # The square of the mean is compared with its own largest value: with many rows the precision along the mean,
@@ -394,28 +385,17 @@ def free_length_moments(q: NaturalGaussian, weights: DirectionWeights | None = N
     """Compute mean (k,) and covariance (k, k) of r u / |u|, u ~ q and r ~ chi_k, corrected by ``weights`` if given."""
     k, m = q.mean.size, q.mean
     length = np.sqrt(2.0) * poch(0.5 * k, 0.5)  # E[r]
-    if k <= LARGEST_SPECTRUM:
-        curvature, basis = np.linalg.eigh(q.precision)
-        variance, m = 1.0 / curvature, basis.T @ m
-        s, step = np.exp(LOG_NODES), LOG_NODES[1] - LOG_NODES[0]
-        shrunk = 1.0 / (1.0 + 2.0 * np.multiply.outer(s, variance))  # (nodes, k)
-        log_mass = 0.5 * np.log(shrunk).sum(axis=1) - (s[:, None] * m**2 * shrunk).sum(axis=1)
-        tilted = m * shrunk  # mean of q exp(-s N)
-        by_root, by_square = (
-            step * np.exp(log_mass + power * LOG_NODES) / poch(1.0, power - 1.0) for power in (0.5, 1.0)
-        )
-        centre = length * (basis @ (by_root @ tilted))
-        second = (tilted * by_square[:, None]).T @ tilted + np.diag(by_square @ shrunk * variance)
-        second = basis @ second @ basis.T
-    else:
-        covariance, N = q.covariance, q.second_moment
-        along = covariance @ m
-        spread = (2.0 * np.vdot(covariance, covariance) + 4.0 * m @ along) / N**2  # of N / E[N], squared
-        centre = length / np.sqrt(N) * ((1.0 + 0.375 * spread) * m - along / N)
-        mixed = np.outer(m, along)
-        second = (1.0 + spread) / N * (covariance + np.outer(m, m))
-        second -= 2.0 / N**2 * (covariance @ covariance + mixed + mixed.T)
-        second /= np.trace(second)
+    curvature, basis = np.linalg.eigh(q.precision)
+    variance, m = 1.0 / curvature, basis.T @ m
+    log_s = np.linspace(-60.0, 60.0, 400)  # the trapezoidal rule is accurate to 1e-12; to 1e-6 with half as many
+    s, step = np.exp(log_s), log_s[1] - log_s[0]
+    shrunk = 1.0 / (1.0 + 2.0 * np.multiply.outer(s, variance))  # (nodes, k)
+    log_mass = 0.5 * np.log(shrunk).sum(axis=1) - (s[:, None] * m**2 * shrunk).sum(axis=1)
+    tilted = m * shrunk  # mean of q exp(-s N)
+    by_root, by_square = (step * np.exp(log_mass + power * log_s) / poch(1.0, power - 1.0) for power in (0.5, 1.0))
+    centre = length * (basis @ (by_root @ tilted))
+    second = (tilted * by_square[:, None]).T @ tilted + np.diag(by_square @ shrunk * variance)
+    second = basis @ second @ basis.T
     if weights is not None:
         centre, second = centre + length * weights.mean, second + weights.second
     return centre, k * second - np.outer(centre, centre)
@@ -443,8 +423,8 @@ def _log_radial_integral(slope: FloatArray, power: int) -> FloatArray:
     """Compute log int_0^inf t^power exp(-t^2/2 + slope t) dt by the trapezoidal rule in x = log t; shape of slope."""
     if power == 0:
         return np.asarray(0.5 * slope * slope + 0.5 * math.log(2 * math.pi) + log_ndtr(slope))
-    grid = np.arange(slope.min(), slope.max() + SLOPE_STEP, SLOPE_STEP)
-    if 3 <= grid.size < slope.size:  # many slopes: interpolate between those of a grid
+    grid = np.arange(slope.min(), slope.max() + 0.05, 0.05)
+    if 3 <= grid.size < slope.size:  # many slopes: interpolate between those of a grid, to 1e-8
         return np.asarray(CubicSpline(grid, _log_radial_integral(grid, power))(slope))
     x, exponent = _radial_nodes(slope, power)
     return np.asarray(logsumexp(exponent, axis=1) + np.log(x[:, 1] - x[:, 0]))
@@ -477,7 +457,7 @@ def _radial_nodes(slope: FloatArray, power: int) -> tuple[FloatArray, FloatArray
             near, far = np.where(beyond, near, middle), np.where(beyond, middle, far)
         edges.append(far)
     low, high = edges
-    x = low + (high - low) * RADIAL_NODES
+    x = low + (high - low) * np.linspace(0.0, 1.0, 241)
     return x, exponent(x)
 
 
@@ -514,20 +494,9 @@ def draw_pairs(pairs: Pairs, count: int, rng: np.random.Generator) -> tuple[NDAr
     """Draw pairs (i, j) independently, with probabilities proportional to their weights; both of shape (count,)."""
     share = np.array([block.total_weight for block in pairs.blocks])
     in_block = rng.multinomial(count, share / share.sum())
-    drawn = [_draw_from(block, size, rng) for block, size in zip(pairs.blocks, in_block, strict=True) if size]
-    return np.concatenate([i for i, _ in drawn]), np.concatenate([j for _, j in drawn])
-
-
-def _draw_from(block: Block, size: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    return (
-        _draw_side(block.positive, block.positive_weights, size, rng),
-        _draw_side(block.negative, block.negative_weights, size, rng),
-    )
-
-
-def _draw_side(
-    index: NDArray[np.intp], weights: FloatArray | None, size: int, rng: np.random.Generator
-) -> NDArray[np.intp]:
-    if weights is None:
-        return index[rng.integers(index.size, size=size)]
-    return rng.choice(index, size=size, p=weights / weights.sum())
+    drawn: list[list[NDArray[np.intp]]] = [[], []]
+    for block, size in zip(pairs.blocks, in_block, strict=True):
+        sides = (block.positive, block.positive_weights), (block.negative, block.negative_weights)
+        for found, (index, weights) in zip(drawn, sides, strict=True):
+            found.append(rng.choice(index, size=size, p=None if weights is None else weights / weights.sum()))
+    return np.concatenate(drawn[0]), np.concatenate(drawn[1])

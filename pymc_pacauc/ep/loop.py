@@ -43,8 +43,6 @@ from pymc_pacauc.interrupt import interrupt_requested
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
-SMALLEST_SINGULAR = 1e-8  # relative, in the least squares; 1e-4 and some spike-and-slab fits do not converge
-
 
 @dataclass(frozen=True, eq=False)
 class MixingHistory:
@@ -67,7 +65,8 @@ def mixed_step(
         return plain, MixingHistory((reached, weighed))
     moves = (*history.moves, reached - history.last[0])[-memory:]
     changes = (*history.changes, weighed - history.last[1])[-memory:]
-    mix = linalg.lstsq(np.array(changes).T, weighed, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
+    # Smallest singular value, relative: with 1e-4 some spike-and-slab fits do not converge
+    mix = linalg.lstsq(np.array(changes).T, weighed, cond=1e-8, overwrite_a=True, check_finite=False)[0]
     step = plain.copy()
     for share, move in zip(mix, moves, strict=True):
         step = linalg.blas.daxpy(move, step, a=-share)  # in place

@@ -57,9 +57,6 @@ FEW_PAIRS = 250_000
 MOST_PAIRS = 5_000_000
 MAX_SWEEPS = 200  # most fits take 10 to 30; at a gamma of many times n, a hundred
 LEAST_SAVED = 4  # pairs per pair that is used, at least, for a subsample to be worth its error; 8: fewer subsamples
-# Pairs over gamma^1.5 for an error of the mean of 0.05 posterior standard deviations with up to ten columns, in
-# docs/theory/subsampled_pairs.md; twice as many: an error smaller by a third. More columns: smaller in proportion.
-PAIRS_PER_GAMMA, COLUMNS_MEASURED = 0.76, 10
 # Coefficients up to which no far pair is left out: q's radius is too uncertain for any order to be certain.
 LENGTH_MATTERS = 3
 # Ratio of neighbouring gammas, and of shares of the rows, on the way from one to another: up to there, what was found
@@ -414,9 +411,11 @@ def choose_coordinates(problem: Problem) -> str:
 
 
 def pairs_for(problem: Problem) -> int:
-    """Return the number of pairs of a subsample whose mean has an error of about 0.05 posterior standard deviations."""
-    share = min(1.0, COLUMNS_MEASURED / problem.scores.reduced.dimension)
-    return math.ceil(PAIRS_PER_GAMMA * share * problem.gamma**1.5)
+    """Return the number of pairs of a subsample whose mean has an error of about 0.05 posterior standard deviations.
+
+    It was measured with up to ten columns (``docs/theory/subsampled_pairs.md``), and falls in proportion with more.
+    """
+    return math.ceil(0.76 * min(1.0, 10 / problem.scores.reduced.dimension) * problem.gamma**1.5)
 
 
 def check_count(pairs: Any, least: float, unit: str, others: str, instead: str) -> None:

@@ -1,16 +1,17 @@
-"""The protocol of every fit, whatever its prior and method, and the warnings that fits share.
+"""What every fit has, whatever its prior and method, and the warnings that fits share.
 
-Certificates, predictions and cross-validation use :class:`Fit` and :class:`Posterior` only, so an engine that returns
-an object with these attributes works with all of them.
+Certificates, predictions and cross-validation use :class:`Fit` only, so an engine that returns an object with its
+attributes works with all of them.
 """
 
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +20,6 @@ from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut
 from pymc_pacauc.ep.loop import ROUNDING, ConvergenceWarning, Interventions, Solution
 from pymc_pacauc.ep.plan import Plan
-from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
 # Advice of warnings about convergence in terms of the options of the public caller; empty: the advice of fit itself
@@ -98,58 +98,48 @@ def warn_of(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FitRecord:
-    """What every fit holds, under the names of :class:`Fit`, whatever its prior."""
-
-    problem: Problem
-    posterior: Any
-    log_evidence: float
-    expected_risk: float
-    converged: bool
-    history: tuple[dict[str, float], ...]
-    interventions: Interventions
-    tied_pairs: int
-    plan: Plan
-    interrupted: bool = False
-    sampling_error: SamplingError = EXACT
-
-    @property
-    def sweeps(self) -> int:
-        return len(self.history)
-
-    @property
-    def pairs_used(self) -> int:
-        return self.problem.pairs.n_pairs
-
-
-class Posterior(Protocol):
-    """The approximate posterior of theta."""
-
-    @property
-    def mean(self) -> FloatArray:
-        """Shape (d,)."""
-
-    @property
-    def covariance(self) -> FloatArray:
-        """Shape (d, d)."""
-
-    @property
-    def variance(self) -> FloatArray:
-        """The diagonal of ``covariance``, shape (d,)."""
-
-    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance (or ``variances``) of ``theta_map @ theta``."""
-
-    @property
-    def score_mean(self) -> FloatArray:
-        """Coefficients (d,) of the mean score, which is deployed and certified: the mean of q."""
-
-    def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws, shape (draws, d); where a Dirac spike holds a coefficient, it is exactly zero."""
-
-
-class Fit(Protocol):
+class Fit(ABC):
     """Gaussian approximation of the posterior of a problem of arrays; :func:`pymc_pacauc.arrays.fit` returns one.
+
+    Attributes
+    ----------
+    problem : Problem
+        Problem that was fitted.
+    method : str
+        ``"EP"`` or ``"GaussianVB"``.
+    posterior
+        The approximation q of the posterior of theta. It has ``mean``, shape (d,), ``covariance``, shape (d, d),
+        ``variance``, its diagonal, ``score_mean``, shape (d,), the coefficients of the mean score, which is deployed
+        and certified, ``moments_of(theta_map)``, mean and covariance (or ``variances=True``) of ``theta_map @ theta``,
+        and ``draw(draws, rng)``, independent draws, shape (draws, d); where a Dirac spike holds a coefficient, it is
+        exactly zero.
+    corrected
+        The same with the exact distribution of theta's length where it is known, else ``posterior``.
+    log_evidence, log_evidence_error : float
+        Log evidence in nats, for variational Bayes the lower bound, NaN far from a fixed point; and its standard error,
+        NaN where the method gives none.
+    expected_risk : float
+        E_q[risk] of the q returned, in closed form.
+    converged, interrupted : bool
+        Whether q is a fixed point to the tolerance; whether the fit was ended from the keyboard.
+    sweeps : int
+        Number of sweeps over all pairs.
+    history : tuple of dict
+        Records of the sweeps: change, log evidence and expected risk after each.
+    interventions : Interventions
+        How often each safeguard acted.
+    plan : Plan
+        How it was fitted, in a sentence: coordinates, pairs, start, sweeps.
+    tied_pairs, pairs_used : int
+        Pairs whose scores are equal whatever theta; pairs that were used: all, or those sampled.
+    sampling_error : SamplingError
+        Error from using a subset of pairs: of the log evidence, and of the mean in posterior standard deviations.
+    divergence : float
+        KL(q, prior); NaN where it has no closed form.
+    inclusion_probability : ndarray, shape (d,)
+        Probability of the slab for each coefficient; one where the prior is Gaussian.
+    model_average
+        Exact inclusion probabilities and evidence by importance sampling, or None.
 
     See Also
     --------
@@ -164,82 +154,34 @@ class Fit(Protocol):
     ('EP', True, (1,))
     """
 
-    @property
-    def problem(self) -> Problem:
-        """Problem that was fitted."""
-
-    @property
-    def method(self) -> str:
-        """``"EP"`` or ``"GaussianVB"``."""
-
-    @property
-    def posterior(self) -> Any:
-        """The approximation q, a :class:`Posterior`."""
-
-    @property
-    def corrected(self) -> Any:
-        """A :class:`Posterior` with the exact distribution of theta's length where it is known, else ``posterior``."""
-
-    @property
-    def log_evidence(self) -> float:
-        """Log evidence in nats; for variational Bayes the lower bound. NaN far from a fixed point."""
-
-    @property
-    def log_evidence_error(self) -> float:
-        """Standard error of ``log_evidence``; NaN where the method gives none."""
-
-    @property
-    def expected_risk(self) -> float:
-        """E_q[risk] of the q returned, in closed form."""
-
-    @property
-    def converged(self) -> bool:
-        """Whether q is a fixed point to the tolerance."""
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the fit was ended from the keyboard."""
+    problem: Problem
+    posterior: Any
+    log_evidence: float
+    expected_risk: float
+    converged: bool
+    history: tuple[dict[str, float], ...]
+    interventions: Interventions
+    tied_pairs: int
+    plan: Plan
+    interrupted: bool = False
+    sampling_error: SamplingError = EXACT
+    # Of the class, or computed when asked for
+    method: ClassVar[Any]
+    corrected: ClassVar[Any]
+    log_evidence_error: ClassVar[Any]
+    divergence: ClassVar[Any]
+    inclusion_probability: ClassVar[Any]
+    model_average: ClassVar[Any]
 
     @property
     def sweeps(self) -> int:
-        """Number of sweeps over all pairs."""
-
-    @property
-    def history(self) -> tuple[dict[str, float], ...]:
-        """Records of the sweeps: change, log evidence and expected risk after each."""
-
-    @property
-    def interventions(self) -> Interventions:
-        """How often each safeguard acted."""
-
-    @property
-    def plan(self) -> Plan:
-        """How it was fitted, in a sentence: coordinates, pairs, start, sweeps."""
-
-    @property
-    def tied_pairs(self) -> int:
-        """Pairs whose scores are equal whatever theta."""
+        return len(self.history)
 
     @property
     def pairs_used(self) -> int:
-        """Number of pairs that were used: all, or those sampled."""
+        return self.problem.pairs.n_pairs
 
-    @property
-    def sampling_error(self) -> SamplingError:
-        """Error from using a subset of pairs: of the log evidence, and of the mean in posterior standard deviations."""
-
-    @property
-    def divergence(self) -> float:
-        """KL(q, prior); NaN where it has no closed form."""
-
-    @property
-    def inclusion_probability(self) -> FloatArray:
-        """Probability of the slab for each coefficient, shape (d,); one where the prior is Gaussian."""
-
-    @property
-    def model_average(self) -> Any:
-        """Exact inclusion probabilities and evidence by importance sampling, or None."""
-
+    @abstractmethod
     def leave_out(
         self,
         groups: ArrayLike | Groups | None = None,
@@ -299,6 +241,7 @@ class Fit(Protocol):
         (60,)
         """
 
+    @abstractmethod
     def evidence_gradient(self) -> Any:
         """Differentiate ``log_evidence`` with respect to the prior.
 
@@ -326,6 +269,7 @@ class Fit(Protocol):
         ((1,), (1, 1))
         """
 
+    @abstractmethod
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
         """Draw theta and weight the draws by exact posterior / approximation.
 

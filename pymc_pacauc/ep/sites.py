@@ -51,7 +51,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -71,15 +70,12 @@ UPPER = 9.5  # standard deviations: phi(9.5) is 1e-20, sites beyond are flat; do
 LARGEST_GAMMA = 50.0  # per pair: exp(-50) is all but a constraint; larger ones have no table that is right to 1e-7
 # Of gamma', for pairs with weights: there are at most 2 gamma beyond, computed one by one. Doubled, more degrees.
 LARGEST_TABULATED = 0.5
-RATE = 16.0  # by which the error of interpolating in gamma' falls with every degree, at gamma' = 1: measured
 # For blocks, or parts of blocks, of different weights, of some milliseconds each: beyond, one in two variables serves
 # all. Twice as many, up to twice the time for tables.
 MOST_TABLES = 32
-WEIGHTED_ERROR = 3e-12  # of that, relative, to which the degree is chosen; doubled, it is the same for most weights
 
 
-@dataclass(frozen=True, eq=False)
-class SiteFunctions:
+class SiteFunctions(NamedTuple):
     """Values at given rho: b = ``K v``, c = ``h sqrt(v)``, Phi(-rho) = P_q(pair is wrong), and ``log C``."""
 
     precision: FloatArray
@@ -150,21 +146,17 @@ def _tabulated(gamma: float, power: float, least_weight: float, largest_weight: 
         smallest = min(smallest, largest)
     width, middle, degree = largest - smallest, 0.5 * (smallest + largest), 0
     if width * power > 0.0:
-        degree = max(1, math.ceil(math.log(WEIGHTED_ERROR) / math.log(width * power / RATE)) - 1)
+        # For a relative error of 3e-12: it falls with every degree by 16 over the width, measured
+        degree = max(1, math.ceil(math.log(3e-12) / math.log(width * power / 16.0)) - 1)
     at, sharp = 0.5 * chebyshev.chebpts1(degree + 1), largest * power  # large sites are sharper, and there are few
     lower, per_unit = lowest_rho(largest, power), 16.0 if sharp <= LARGEST_TABULATED else 64.0 if sharp < 5.0 else 256.0
     rho, to_monomial = _nodes(lower, per_unit)
-    values = np.array([_values(rho, float(each), power) / each for each in middle + width * at])[:, [0, 1, 3]]
+    values = np.array([np.array(site_functions(rho, each, power)) / each for each in (middle + width * at).tolist()])
+    values = values[:, [0, 1, 3]]
     by_degree = np.tensordot(np.linalg.inv(np.vander(at, increasing=True)), values, axes=1)
     coefficients = np.ascontiguousarray((by_degree @ to_monomial.T).transpose(2, 0, 1, 3))
     wrong = np.ascontiguousarray(ndtr(-rho) @ to_monomial.T)
     return Tabulated(gamma, limit, middle, 1.0 / width if width > 0.0 else 0.0, coefficients, wrong, lower, per_unit)
-
-
-def _values(rho: FloatArray, gamma: float, power: float) -> FloatArray:
-    """The four :class:`SiteFunctions`, shape (4, *that of rho)."""
-    f = site_functions(rho.ravel(), gamma, power)
-    return np.stack([f.precision, f.shift, f.wrong, f.log_constant]).reshape(4, *rho.shape)
 
 
 @lru_cache(maxsize=16)
@@ -175,7 +167,7 @@ def fine_site_table(gamma: float, power: float = 1.0) -> FloatArray:
     :func:`lowest_rho` on.
     """
     rho, to_monomial = _nodes(lowest_rho(gamma, power), FINE_PER_UNIT, FINE_DEGREE)
-    return np.ascontiguousarray((_values(rho, gamma, power) @ to_monomial.T).transpose(1, 0, 2))
+    return np.ascontiguousarray((np.array(site_functions(rho, gamma, power)) @ to_monomial.T).transpose(1, 0, 2))
 
 
 def check_gamma_per_pair(gamma: float, power: float = 1.0) -> None:

@@ -45,7 +45,7 @@ from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.posterior import ByCovariance, NaturalGaussian
 from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, pair_sums, relevant, solve_sites, sparse_gaussian
-from pymc_pacauc.ep.results import Fit, FitRecord, warn_of
+from pymc_pacauc.ep.results import Fit, warn_of
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.spike_models import (
     DIRECTIONS,
@@ -365,7 +365,7 @@ def spike_slab_gradient(problem: Problem, q: SparseGaussian, sites: MatchedSites
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SitesFit(FitRecord):
+class SitesFit(Fit):
     """Result of :func:`~pymc_pacauc.ep.fit.fit` for priors that are not Gaussian.
 
     Attributes

@@ -188,8 +188,6 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
 Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
 OfScores = tuple[FloatArray, FloatArray, FloatArray]
 
-LARGEST_ROUNDING = 1e-3  # nats, of log Z: what models may differ by; twice as much is refused half as often
-
 
 @dataclass(frozen=True, eq=False)
 class ScoreMoments:
@@ -227,7 +225,7 @@ def check_offset(problem: Problem) -> None:
     spread = float(np.abs(space.offset).max())
     sd = float(np.sqrt(np.mean(np.einsum("ij,ij->i", space.design, space.design))))
     rounding = np.finfo(float).eps * problem.gamma * (spread / sd) ** 2 if sd > 0.0 else 0.0
-    if rounding > LARGEST_ROUNDING:
+    if rounding > 1e-3:  # nats: what models may differ by
         raise ValueError(
             f"The scores at the prior mean (offset included) are up to {spread:.2g} from their average, "
             f"{spread / sd:.2g} times the prior standard deviation of a score: in double precision EP's log evidence "

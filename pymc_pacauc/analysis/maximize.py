@@ -44,7 +44,7 @@ from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.graph import entry_labels
 from pymc_pacauc.model.inference import approximate
-from pymc_pacauc.model.read import problem_of, problem_reader
+from pymc_pacauc.model.read import ProblemReader, problem_of
 from pymc_pacauc.model.results import mark_tuned
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, Spikes, default_inclusion_probability, spike_slab_problem
@@ -203,7 +203,7 @@ def _maximize(
     tolerance: float,
     progressbar: bool,
 ) -> EvidenceMaximum:
-    read = problem_reader(model)
+    read = ProblemReader(model).read
 
     def problem_at(x: FloatArray) -> Problem:
         space.write(x)

@@ -9,10 +9,9 @@ nodes are evaluated one by one by their Python implementations, in less than a m
 so that no value is stale. ``MODE`` compiles functions that are called a few times.
 
 *Affine graphs* (:func:`read_affine`): value at zero and slopes, node by node, without compiling or probing. Each
-intermediate value is a constant, or :class:`Affine` in some of the inputs. The rules are exact, and cover products with
-matrices and numbers, sums, indexing, reshaping and stacking. Any other node that depends on an input makes the graph
-:class:`Unreadable`; it may still be affine, and :func:`affine_map` finds the map from values at zero and the unit
-vectors, which :func:`first_departure` verifies at random points.
+intermediate value is a constant, or :class:`Affine` in some of the inputs. :func:`linear_inputs` is the table of the
+operations that are linear: products with known matrices and numbers, sums, indexing, reshaping, stacking. To add one,
+add it there; any other that depends on an input makes the graph :class:`NotAffine`.
 
 :class:`HeldData` restores the values that ``pm.Data`` had at the fit.
 """
@@ -32,6 +31,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.pytensorf import compile as compile_function
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import get_mode
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
@@ -39,49 +39,26 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.scalar import basic as scalar
-from pytensor.scalar.basic import Add, Cast, Clip, Identity, Mul, Second
-from pytensor.tensor.basic import Join, MakeVector
+from pytensor.scalar.basic import Add, Cast, Clip, Identity, Mul, Neg, Second, Sub, Switch, TrueDiv
+from pytensor.tensor.basic import Alloc, AllocDiag, ExtractDiag, Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_pacauc.numerics import FloatArray, slices
 
 Evaluate = Callable[[FloatArray], list[FloatArray]]
 
-PROBES = (0.1, 1.0, 7.0)
-
 
 def affine_map(evaluate: Evaluate, d: int) -> tuple[FloatArray, FloatArray]:
     """Return the value at zero, and the change towards each unit vector, one row each."""
     values = evaluate(np.eye(d + 1, d, k=-1))[0]
     return values[0], values[1:] - values[0]
-
-
-def first_departure(
-    names: Sequence[str], layout: FlatVariables, departs: Callable[[FloatArray], bool], suspects: Sequence[str] = ()
-) -> str | None:
-    """Probe all variables together; if the form fails, return the first variable, or combination, where it fails.
-
-    ``suspects`` are probed first, because others may fail because of them.
-    """
-    probes = np.random.default_rng(0).standard_normal((len(PROBES), layout.dimension)) * np.array(PROBES)[:, None]
-    if not departs(probes):
-        return None
-    for name, part in sorted(zip(names, layout.slices, strict=True), key=lambda each: each[0] not in suspects):
-        alone = np.zeros_like(probes)
-        alone[:, part] = probes[:, part]
-        if departs(alone):
-            return name
-    return "the combination of " + ", ".join(names)
-
-
-NUMBERS_WORTH_COMPILING = 10_000  # of an operation that NumPy does not have
 
 
 @node_rewriter([Elemwise])
@@ -107,35 +84,31 @@ MODE = (
 
 
 class Unreadable(Exception):
-    """Raised if a graph has no value without its inputs, is random, or must be compiled."""
+    """Raised if a graph has no value without its inputs, or is random."""
 
 
-class _WorthCompiling(Unreadable):
-    """Raised for an operation on many numbers without a NumPy equivalent, which would be a Python loop."""
+class NotAffine(Unreadable):
+    """Raised for an operation that is not known to be linear in the inputs at the places ``inputs``."""
+
+    def __init__(self, node: Apply, inputs: Iterable[int]):
+        super().__init__(f"no rule for {node}")
+        self.inputs = sorted(inputs)
 
 
-def is_known(variables: Iterable[Variable], given: Iterable[Variable] = ()) -> bool:
-    """Return whether variables depend on constants, shared variables and the ``given`` ones only."""
-    given = set(given)
+def is_known(variables: Iterable[Variable]) -> bool:
+    """Return whether variables depend on constants and shared variables only."""
     return not any(
         _is_random(v.owner) if v.owner is not None else not isinstance(v, Constant | SharedVariable)
-        for v in ancestors(variables, blockers=given)
-        if v not in given
+        for v in ancestors(variables)
     )
 
 
 def evaluate(outputs: Iterable[Variable], given: Mapping[Variable, Any] | None = None) -> list[Any]:
     """Return copies of the values of ``outputs``, ``given`` those of other variables; :class:`Unreadable` if random."""
-    outputs, given = list(outputs), dict(given or {})
-    values: dict[Variable, Any] = dict(given)
-    try:
-        for node in toposort(outputs, blockers=given):
-            inputs = [values[v] if v in values else leaf_value(v) for v in node.inputs]
-            values.update(zip(node.outputs, perform(node, inputs), strict=True))
-    except _WorthCompiling:
-        if not is_known(outputs, given):
-            raise
-        return list(compile_function(list(given), outputs, mode=MODE, on_unused_input="ignore")(*given.values()))
+    outputs, values = list(outputs), dict(given or {})
+    for node in toposort(outputs, blockers=dict(values)):
+        inputs = [values[v] if v in values else leaf_value(v) for v in node.inputs]
+        values.update(zip(node.outputs, performer(node)(inputs), strict=True))
     return [np.array(values[v] if v in values else leaf_value(v)) for v in outputs]
 
 
@@ -148,36 +121,42 @@ def leaf_value(variable: Variable) -> Any:
     raise Unreadable(f"{variable} has no value")
 
 
-def perform(node: Apply, inputs: list[Any]) -> list[Any]:
-    """The outputs of one node."""
+# What PyTensor evaluates number by number
+IN_NUMPY: dict[type, Callable[..., Any]] = {
+    Add: lambda *terms: reduce(np.add, terms),
+    Mul: lambda *factors: reduce(np.multiply, factors),
+    Cast: np.asarray,
+    Identity: np.asarray,
+    Second: lambda shape, value: np.broadcast_arrays(shape, value)[1],
+    Clip: lambda value, lower, upper: np.minimum(np.maximum(value, lower), upper),
+}
+
+
+def performer(node: Apply) -> Callable[[list[Any]], list[Any]]:
+    """Return the function of one node: values of its inputs -> values of its outputs."""
     if _is_random(node):
         raise Unreadable(f"{node.outputs[-1]} is random")
     if node.op.destroy_map:
         raise Unreadable(f"{node} overwrites its inputs")
-    if isinstance(node.op, Elemwise) and not _in_numpy(node):
-        dtype, op = node.outputs[0].type.dtype, node.op.scalar_op
-        if isinstance(op, Add | Mul):
-            return [np.asarray(reduce(np.add if isinstance(op, Add) else np.multiply, inputs)).astype(dtype)]
-        if isinstance(op, Cast | Identity):
-            return [np.asarray(inputs[0]).astype(dtype)]
-        if isinstance(op, Second):
-            return [np.broadcast_arrays(*inputs)[1].astype(dtype)]
-        if isinstance(op, Clip):
-            return [np.asarray(np.minimum(np.maximum(inputs[0], inputs[1]), inputs[2])).astype(dtype)]
-        if max(np.size(each) for each in inputs) > NUMBERS_WORTH_COMPILING:
-            raise _WorthCompiling(f"{node} is not in NumPy")
-    storage = {v: [None] for v in node.outputs} | {v: [value] for v, value in zip(node.inputs, inputs, strict=True)}
-    computed = {v: [v in node.inputs] for v in storage}
-    node.op.make_thunk(node, storage, computed, [], impl="py")()
-    return [storage[v][0] for v in node.outputs]
+    in_numpy = IN_NUMPY.get(type(node.op.scalar_op)) if isinstance(node.op, Elemwise) else None
+    if in_numpy is not None:
+        return lambda inputs: [np.asarray(in_numpy(*inputs)).astype(node.outputs[0].type.dtype)]
+    storage: dict[Variable, list[Any]] = {v: [None] for v in (*node.inputs, *node.outputs)}
+    thunk = node.op.make_thunk(node, storage, {v: [v in node.inputs] for v in storage}, [], impl="py")
+
+    def perform(inputs: list[Any]) -> list[Any]:
+        for variable, value in zip(node.inputs, inputs, strict=True):
+            storage[variable][0] = value
+        for variable in node.outputs:
+            storage[variable][0] = None  # not to be written over
+        thunk()
+        return [storage[v][0] for v in node.outputs]
+
+    return perform
 
 
 def _is_random(node: Apply) -> bool:
     return isinstance(node.op, RandomVariable | SymbolicRandomVariable)
-
-
-def _in_numpy(node: Apply) -> bool:
-    return node.op.nfunc_spec is not None and node.op.nfunc_spec[1] == len(node.inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,151 +287,107 @@ def evaluate_at_draws(model: pm.Model, graph: Variable, posterior: xr.Dataset) -
     return found.reshape(posterior.sizes["chain"], posterior.sizes["draw"], *found.shape[1:])
 
 
-# Linear in their first input, the others being indices and shapes
-STRUCTURAL = (Subtensor, AdvancedSubtensor, Reshape, SpecifyShape, Sum)
-JOINING = (Join, MakeVector)
-
-
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """``offset + sum_i u_i . slopes[i]`` with u_i the flattened i-th input: slopes ``[size of u_i, *shape]``.
-
-    ``unit`` says that the value is an input itself, but for its shape: slopes are then the identity.
-    """
+    """``offset + sum_i u_i . slopes[i]`` with u_i the flattened i-th input: slopes ``[size of u_i, *shape]``."""
 
     offset: FloatArray
     slopes: dict[int, FloatArray]
-    unit: bool = False
+
+
+JOINTLY = (Add, Sub, Neg, Identity, Cast, Second, Join, MakeVector)  # linear in all inputs together
+PRODUCTS = (Mul, Dot)  # linear in one input, given the others
+RESHAPING = (ViewOp, DimShuffle, Reshape, SpecifyShape, Subtensor, AdvancedSubtensor, Alloc, AllocDiag, ExtractDiag)
+IN_FIRST = (*RESHAPING, Sum, CumOp, TrueDiv)  # linear in the first input, given the others
+
+
+def _core(node: Apply) -> Any:
+    op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    return op.scalar_op if isinstance(op, Elemwise) else op
+
+
+def linear_inputs(node: Apply, varying: list[int]) -> list[int]:
+    """Places of the inputs that a node is jointly linear in, given the others; ``varying`` are those not known."""
+    op = _core(node)
+    if isinstance(op, JOINTLY):  # but for the axis of a Join, an input before PyTensor 3
+        return [k for k, v in enumerate(node.inputs) if v.type.ndim or not isinstance(op, Join)]
+    if isinstance(op, PRODUCTS):
+        return varying[:1]
+    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+        return [0, 1]
+    if isinstance(op, Switch):
+        return [1, 2]
+    return [0] if isinstance(op, IN_FIRST) else []
 
 
 def read_affine(
     graph: Variable, inputs: Sequence[Variable], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the value at zero, and the change towards each unit vector of the flat inputs, one row each."""
+    """Return the value at zero, and the change towards each unit vector of the flat inputs, one row each.
+
+    Raises :class:`NotAffine`, or :class:`Unreadable` where the graph depends on other random variables.
+    """
     sizes = [int(np.prod(shape)) for shape in shapes]
-    values: dict[Variable, Any] = {
-        variable: Affine(np.zeros(shape), {i: np.eye(size).reshape(size, *shape)}, unit=True)
-        for i, (variable, shape, size) in enumerate(zip(inputs, shapes, sizes, strict=True))
-    }
-    if any(v.type.dtype != "float64" for v in inputs):
-        raise Unreadable("the inputs are not float64")
-    for node in toposort([graph], blockers=values):
-        operands = [values[v] if v in values else leaf_value(v) for v in node.inputs]
-        if any(isinstance(each, Affine) for each in operands):
-            values[_only_output(node)] = _apply(node, operands)
-        else:
-            values.update(zip(node.outputs, perform(node, operands), strict=True))
-    found = values[graph] if graph in values else leaf_value(graph)
+    starts = zip(inputs, shapes, sizes, strict=True)
+    values = {v: Affine(np.zeros(s), {i: np.eye(n).reshape(n, *s)}) for i, (v, s, n) in enumerate(starts)}
+    found = _propagated([graph], values)[0]
     if not isinstance(found, Affine):
         found = Affine(np.asarray(found), {})
     shape = found.offset.shape
     slopes = [np.broadcast_to(found.slopes.get(i, 0.0), (size, *shape)) for i, size in enumerate(sizes)]
-    return np.array(found.offset), np.concatenate(slopes)
+    return np.array(found.offset, dtype=np.float64), np.concatenate([np.zeros((0, *shape)), *slopes])
 
 
-def _only_output(node: Apply) -> Variable:
-    if len(node.outputs) != 1:
-        raise Unreadable(f"{node} has {len(node.outputs)} outputs")
-    return node.outputs[0]
+def _propagated(outputs: Sequence[Variable], values: dict[Variable, Any]) -> list[Any]:
+    """Values of the outputs, arrays or :class:`Affine`, from those of some variables."""
+    for node in toposort(outputs, blockers=dict(values)):
+        operands = [values[v] if v in values else leaf_value(v) for v in node.inputs]
+        varying = [k for k, each in enumerate(operands) if isinstance(each, Affine)]
+        if not varying:
+            found = performer(node)(operands)
+        elif isinstance(node.op, Shape | Shape_i):
+            found = performer(node)([operands[0].offset])
+        elif isinstance(node.op, OpFromGraph) and not _is_random(node):
+            found = _propagated(node.op.inner_outputs, dict(zip(node.op.inner_inputs, operands, strict=True)))
+        else:
+            found = [_linear(node, operands, varying)]
+        values.update(zip(node.outputs, found, strict=True))
+    return [values[v] if v in values else leaf_value(v) for v in outputs]
 
 
-def _apply(node: Apply, operands: list[Any]) -> Any:
-    op, affine = node.op, [isinstance(each, Affine) for each in operands]
-    if isinstance(op, Shape | Shape_i):
-        return perform(node, [operands[0].offset])[0]
-    if node.outputs[0].type.dtype != "float64":
-        raise Unreadable(f"{node} is not float64")
-    if isinstance(op, Elemwise):
-        return _elemwise(node, operands, affine)
-    if isinstance(op, ViewOp):
-        return operands[0]
-    if isinstance(op, DimShuffle):
-        return _dimshuffle(node, operands[0])
-    if isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot) and sum(affine) == 1:
-        return _dot(operands, affine)
-    if isinstance(op, JOINING) or (isinstance(op, STRUCTURAL) and affine == [True] + [False] * (len(affine) - 1)):
-        return _one_by_one(node, operands, keep=isinstance(op, STRUCTURAL))
-    raise Unreadable(f"no rule for {node}")
-
-
-def _elemwise(node: Apply, operands: list[Any], affine: list[bool]) -> Affine:
-    op = node.op.scalar_op
-    linear = isinstance(op, scalar.Add | scalar.Sub | scalar.Neg | scalar.Identity | scalar.Cast)
-    product = isinstance(op, scalar.Mul) and sum(affine) == 1
-    quotient = isinstance(op, scalar.TrueDiv) and affine == [True, False]
-    if not (linear or product or quotient):
-        raise Unreadable(f"no rule for {node}")
-    [offset] = perform(node, [each.offset if isinstance(each, Affine) else each for each in operands])
-    shape = np.shape(offset)
-    slopes: dict[int, FloatArray] = {}
-    for position, each in enumerate(operands):
-        if not isinstance(each, Affine):
-            continue
-        for i, slope in each.slopes.items():
-            if product:
-                for factor in operands[:position] + operands[position + 1 :]:
-                    slope = slope * factor
-            elif quotient:
-                slope = slope / operands[1]
-            elif isinstance(op, scalar.Neg) or (isinstance(op, scalar.Sub) and position == 1):
-                slope = -slope
-            slope = np.broadcast_to(slope, (len(slope), *shape))
-            slopes[i] = slopes[i] + slope if i in slopes else slope
-    return Affine(offset, slopes, unit=False)
-
-
-def _dimshuffle(node: Apply, operand: Affine) -> Affine:
-    [offset] = perform(node, [operand.offset])
-    kept = [axis + 1 for axis in node.op.new_order if axis != "x"]
-
-    def shuffled(slope: FloatArray) -> FloatArray:
-        dropped = tuple(axis for axis in range(1, slope.ndim) if axis not in kept)
-        return slope.transpose(0, *kept, *dropped).reshape(len(slope), *offset.shape)
-
-    same_order = kept == sorted(kept)
-    return Affine(offset, {i: shuffled(slope) for i, slope in operand.slopes.items()}, unit=operand.unit and same_order)
-
-
-def _dot(operands: list[Any], affine: list[bool]) -> Affine:
-    """One product of a constant matrix or vector and an affine one."""
-    left = affine[0]
-    value, matrix = (operands[0], operands[1]) if left else (operands[1], operands[0])
-    matrix = np.asarray(matrix)
-    if max(matrix.ndim, value.offset.ndim) > 2:
-        raise Unreadable("a batch of products")
-
-    def product(array: FloatArray) -> FloatArray:
-        return array @ matrix if left else matrix @ array
-
-    def slope_of(slope: FloatArray) -> FloatArray:
-        rows = len(slope)
-        if value.unit and not left and slope.shape == (rows, rows, 1) and matrix.ndim == 2:
-            return matrix.T[:, :, None]
-        axis = value.offset.ndim if left else 1  # of the slope: what is summed over
-        along = np.tensordot(slope, matrix, axes=(axis, 0 if left else matrix.ndim - 1))
-        if not left and slope.ndim == 3 and matrix.ndim == 2:
-            along = along.transpose(0, 2, 1)
-        return along
-
-    return Affine(product(value.offset), {i: slope_of(slope) for i, slope in value.slopes.items()})
-
-
-def _one_by_one(node: Apply, operands: list[Any], *, keep: bool) -> Affine:
-    """Apply a node that is linear in its affine inputs; constants enter the offset only, unless ``keep``."""
-    [offset] = perform(node, [each.offset if isinstance(each, Affine) else each for each in operands])
-
-    def part(each: Any, position: int, i: int, k: int) -> Any:
-        if isinstance(each, Affine):
-            return np.asarray(each.slopes[i][k]) if i in each.slopes else np.zeros_like(each.offset)
-        is_axis = isinstance(node.op, Join) and position == 0 and np.ndim(each) == 0  # before PyTensor 3
-        return each if keep or is_axis else np.zeros_like(each)
-
-    sizes = {i: len(slope) for each in operands if isinstance(each, Affine) for i, slope in each.slopes.items()}
+def _linear(node: Apply, operands: list[Any], varying: list[int]) -> Affine:
+    """Apply a linear node to each slope in turn; constants that are added enter the offset only."""
+    linear, perform = linear_inputs(node, varying), performer(node)
+    if not set(varying) <= set(linear) or not node.outputs[0].type.dtype.startswith("float") or len(node.outputs) > 1:
+        raise NotAffine(node, {i for k in varying for i in operands[k].slopes})
+    values = [each.offset if isinstance(each, Affine) else each for each in operands]
     slopes = {}
-    for i, size in sizes.items():
-        rows = [perform(node, [part(each, p, i, k) for p, each in enumerate(operands)])[0] for k in range(size)]
+    for i in dict.fromkeys(i for k in varying for i in operands[k].slopes):
+        if isinstance(_core(node), Dot) and all(np.ndim(value) == 2 for value in values):
+            slopes[i] = _product(operands[varying[0]].slopes[i], values[1 - varying[0]], left=varying == [0])
+            continue
+        parts = list(values)
+        rows = []
+        for j in range(len(next(operands[k].slopes[i] for k in varying if i in operands[k].slopes))):
+            for k in linear:
+                known = isinstance(operands[k], Affine) and i in operands[k].slopes
+                parts[k] = np.asarray(operands[k].slopes[i][j]) if known else np.zeros_like(values[k])
+            rows.append(perform(parts)[0])
         slopes[i] = np.array(rows)
-    return Affine(offset, slopes)
+    return Affine(perform(values)[0], slopes)
+
+
+def _product(slope: FloatArray, matrix: FloatArray, *, left: bool) -> FloatArray:
+    """Multiply all slopes ``[size, rows, columns]`` by a matrix at once."""
+    size = len(slope)
+    vector = slope.size == size**2 and slope.shape[1 if left else 2] == 1
+    if vector and np.array_equal(slope.reshape(size, size), np.eye(size)):
+        found = matrix if left else matrix.T  # an input itself
+    elif left:
+        found = slope.reshape(-1, slope.shape[2]) @ matrix
+    else:
+        found = np.tensordot(slope, matrix, axes=(1, 1)).swapaxes(1, 2)
+    return found.reshape(size, *((slope.shape[1], -1) if left else (-1, slope.shape[2])))
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.graph import MODE, FlatVariables, HeldData, Unreadable, entry_labels, evaluate, flat_variables
 from pymc_pacauc.model.prior import GaussianMixture, gaussian_mixtures, is_normal, local_scales
-from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of, reader_of
+from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of
 from pymc_pacauc.model.results import LARGEST_K
 from pymc_pacauc.numerics import DRAWS, SEED, FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -83,7 +83,7 @@ class HyperModel:
         """The problem given phi; with the scores, pairs and gamma of ``like``, where these are known to be the same."""
         for variable, value in zip(self.hyper, self.natural(phi[None]), strict=True):
             self.given[variable.name].set_value(value[0].astype(variable.dtype))
-        return self._reader.read(self.given, like)
+        return self._reader.read(like)
 
     @cached_property
     def given(self) -> pm.Model:
@@ -95,7 +95,7 @@ class HyperModel:
 
     @cached_property
     def _reader(self) -> ProblemReader:
-        return reader_of(self.given)
+        return ProblemReader(self.given)
 
     @cached_property
     def _function(self) -> Callable[[FloatArray], list[FloatArray]]:
@@ -199,7 +199,7 @@ class MixtureModel(HyperModel):
 
     def source_at(self, phi: FloatArray, like: Problem | None = None) -> ModelProblem:
         chosen = {each.name: int(k) for each, k in zip(self.mixtures, phi, strict=True)}
-        return self._reader.read(self.model, like, chosen)
+        return self._reader.read(like, chosen)
 
     def natural(self, phi: FloatArray) -> list[FloatArray]:
         return list(phi.T)

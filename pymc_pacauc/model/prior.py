@@ -1,10 +1,9 @@
 """Read the priors of a model's variables: Gaussian, spike and slab, mixtures, and other independent densities.
 
-*Gaussian* (:class:`GaussianPriorReader`). The parameters of a Normal or an MvNormal that depend on no other variable
-are evaluated directly, so that no covariance is inverted (kernel matrices are often nearly singular). Normal variables
-that depend on one another (centred hierarchies) are written as affine functions of independent standard normal ones
-(:func:`noncentred`), and these functions are read. For all others the gradient of the log-density at zero and at the
-unit vectors gives mean and precision, and random probes verify that the prior is Gaussian.
+*Gaussian* (:class:`GaussianPriorReader`). The parameters of a Normal or an MvNormal are evaluated, so that no
+covariance is inverted (kernel matrices are often nearly singular); its mean may be affine in other such variables, as
+in centred hierarchies. Of others (random walks, zero-sum and conditional autoregressive variables) the gradient of the
+log density at zero and at the unit vectors gives mean and precision, and random probes verify that it is Gaussian.
 
 *Spike and slab* (:func:`SpikeSlab`; the paper's section 2.4). With v0 > 0 the variable is the marginal normal mixture,
 one continuous variable with a density. With v0 = 0 the spike is a point mass, which has no density; theta = z * b with
@@ -44,15 +43,13 @@ from pytensor.tensor.type import TensorType
 from scipy import linalg
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.model.auc_term import refuse
+from pymc_pacauc.model.auc_term import names_of, refuse
 from pymc_pacauc.model.graph import (
     MODE,
-    Evaluate,
     FlatVariables,
     Unreadable,
     affine_map,
     evaluate,
-    first_departure,
     is_known,
     read_affine,
     shape_now,
@@ -64,57 +61,115 @@ from pymc_pacauc.tune.nested import NEGLIGIBLE
 
 
 class GaussianPriorReader:
-    """Mean and Cholesky factor (or standard deviations) of some variables of a model, one after the other.
+    """Mean and Cholesky factor (or standard deviations) of some variables of a model, read anew at each call.
 
-    Each call reads the model's ``pm.Data`` anew, and of each mixture of :func:`gaussian_mixtures` the component it is
-    told. ``compiled`` says whether a function had to be compiled, into which constants are folded.
+    Each variable is Gaussian given those that it depends on, with a mean that is affine in them.
     """
 
     def __init__(self, model: pm.Model, layout: FlatVariables):
-        rvs = [model.values_to_rvs[value] for value in layout.values]
         self._layout = layout
-        self._written = [_written_moments(model, rv, shape) for rv, shape in zip(rvs, layout.shapes, strict=True)]
-        self._mixtures = {i: mixed for i, rv in enumerate(rvs) if (mixed := gaussian_mixtures(model).get(rv))}
-        rest = [i for i, moments in enumerate(self._written) if moments is None and i not in self._mixtures]
-        self._rest = layout.part(rest)
-        self._places = layout.places(rest)
-        self._affine: tuple[Variable, list[Variable]] | None = None
-        if rest:
-            self._affine = _readable(model, [rvs[i] for i in rest], self._rest)
-        self.compiled = bool(rest) and self._affine is None
-        if self.compiled:
-            self._names = [rvs[i].name for i in rest]
-            self._others = [rvs[i].name for i in rest if not isinstance(rvs[i].owner.op, NormalRV | MvNormalRV)]
-            self._gradient = _gradient(model, [rvs[i] for i in rest], self._rest)
+        rvs = [model.values_to_rvs[value] for value in layout.values]
+        above = [set(rvs) & set(ancestors(rv.owner.inputs)) for rv in rvs]
+        order = sorted(range(len(rvs)), key=lambda i: len(above[i]))  # each after those that it depends on
+        self._mixtures = mixtures = gaussian_mixtures(model)
+        self._conditionals = []
+        for i in order:
+            parents = [k for k, other in enumerate(rvs) if other in above[i]]
+            given, part = [rvs[k] for k in parents], layout.part([*parents, i])
+            as_written = all(model.rvs_to_transforms[v] is None for v in (rvs[i], *given))
+            if as_written and (is_normal(model, rvs[i]) or rvs[i] in mixtures):
+                read = _written(rvs[i], mixtures.get(rvs[i]), given, part)
+            else:
+                read = _by_gradient(model, rvs[i], part)
+            self._conditionals.append((layout.places([i]), layout.places(parents), read))
 
     def __call__(self, components: dict[str, int]) -> tuple[FloatArray, FloatArray]:
-        d, parts = self._layout.dimension, self._layout.slices
-        found = [
-            (np.arange(d)[part], *moments())
-            for moments, part in zip(self._written, parts, strict=True)
-            if moments is not None
-        ]
-        for i, mixed in self._mixtures.items():
-            if mixed.name not in components:
-                raise refuse(
-                    f"the prior of {mixed.name} is a mixture of Gaussians, which only pm.fit(method=pac.EP()) fits",
-                    "Use pm.sample(step=pac.TemperingSMC()), or write a pm.MvNormal with the moments of the mixture.",
-                )
-            found.append((np.arange(d)[parts[i]], *mixed.moments(components[mixed.name])))
-        if self._affine is not None:
-            found.append((self._places, *_affine_prior(*self._affine, self._rest)))
-        elif self.compiled:
-            found.append((self._places, *_gaussian_prior(self._names, self._others, self._rest, self._gradient)))
+        """Mean and factor, given the component of each mixture of Gaussians."""
+        d = self._layout.dimension
+        for mixture in self._mixtures.values():
+            mixture.component(components)  # refuses to be read without one
+        found = [(places, parents, *read(components)) for places, parents, read in self._conditionals]
         mean = np.zeros(d)
-        independent = all(factor.ndim == 1 for _, _, factor in found)
-        factors = np.zeros(d if independent else (d, d))
-        for places, centre, factor in found:
-            mean[places] = centre
-            if independent:
-                factors[places] = factor
-            else:
-                factors[np.ix_(places, places)] = np.diag(factor) if factor.ndim == 1 else factor
-        return mean, factors
+        if all(own.ndim == 1 and not parents.size for _, parents, _, _, own in found):
+            factor = np.empty(d)
+            for places, _, offset, _, own in found:
+                mean[places], factor[places] = offset, own
+            return mean, factor
+        factor = np.zeros((d, d))
+        for places, parents, offset, slope, own in found:
+            mean[places] = offset + mean[parents] @ slope
+            factor[places] = slope.T @ factor[parents]
+            factor[np.ix_(places, places)] = np.diag(own) if own.ndim == 1 else own
+        return mean, _lower(factor) if np.triu(factor, 1).any() else factor
+
+
+def _lower(factor: FloatArray) -> FloatArray:
+    """The lower triangular matrix L with L L' = F F'."""
+    triangle = linalg.qr(factor.T, mode="r", check_finite=False)[0][: len(factor)].T
+    return np.ascontiguousarray(triangle * np.sign(np.diagonal(triangle)))
+
+
+# Offset and slopes of the mean in the parents, and own factor or standard deviations, given components of mixtures
+_Conditional = Callable[[dict[str, int]], tuple[FloatArray, FloatArray, FloatArray]]
+
+
+def _written(
+    rv: Variable, mixture: GaussianMixture | None, parents: list[Variable], layout: FlatVariables
+) -> _Conditional:
+    """Read a Normal or MvNormal, or a mixture of these, by its parameters: no covariance is inverted."""
+    *shapes, shape = layout.shapes
+
+    def read(components: dict[str, int]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        written = rv if mixture is None else mixture.component(components)
+        mean, spread = written.owner.op.dist_params(written.owner)
+        if not is_known([spread]):
+            raise refuse(f"the prior of {rv.name} is not Gaussian: its spread depends on other variables")
+        try:
+            offset, slope = read_affine((mean + np.zeros(shape)).ravel(), parents, shapes)
+        except Unreadable:
+            reason = f"its mean is not affine in {names_of(parents)}"
+            raise refuse(f"the prior of {rv.name} is not Gaussian: {reason}") from None
+        value = np.asarray(evaluate([spread])[0], dtype=np.float64)
+        if isinstance(written.owner.op, MvNormalRV):
+            each = np.broadcast_to(value, (*shape, shape[-1])).reshape(-1, shape[-1], shape[-1])
+            return offset, slope, linalg.block_diag(*(_stabilised_factor(rv.name, one) for one in each))
+        sd = np.broadcast_to(value, shape).ravel()
+        if not (np.isfinite(offset).all() and np.isfinite(sd).all() and (sd > 0.0).all()):
+            raise refuse(f"the prior of {rv.name} has a mean or a standard deviation that is not possible")
+        return offset, slope, sd
+
+    return read
+
+
+def _by_gradient(model: pm.Model, rv: Variable, layout: FlatVariables) -> _Conditional:
+    """Read a variable such as a random walk off the gradient of its log density: P (mean - value), if it is Gaussian.
+
+    ``layout`` is of the variables it depends on and, last, of itself. Random probes verify that it is Gaussian.
+    """
+    not_gaussian = refuse(f"the prior of {rv.name} is not Gaussian (in its unconstrained value)")
+    never = getattr(rv.owner.op, "ndim_supp", 1) == 0 and not is_normal(model, rv)
+    gradient = pytensor.grad(model.logp([rv]), layout.values[-1], disconnected_inputs="ignore").ravel()
+    function, d, start = None if never else layout.function([gradient]), layout.dimension, layout.slices[-1].start
+
+    def read(components: dict[str, int]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        if function is None:
+            raise not_gaussian
+        at_zero, change = affine_map(function, d)
+        probes = np.random.default_rng(0).standard_normal((6, d)) * np.array([0.1, 0.1, 1.0, 1.0, 7.0, 7.0])[:, None]
+        expected = at_zero + probes @ change
+        size = float(np.abs(expected).max())
+        if not np.allclose(function(probes)[0], expected, rtol=1e-5, atol=1e-7 * (1.0 + size)):  # NaN is not close
+            raise not_gaussian
+        precision = -0.5 * (change[start:] + change[start:].T)
+        try:
+            factor = np.linalg.cholesky(precision)
+        except np.linalg.LinAlgError:
+            raise refuse(f"the prior precision of {rv.name} is not positive definite") from None
+        root = np.linalg.solve(factor, np.eye(d - start))  # precision^-1 = root' root
+        covariance = root.T @ root
+        return covariance @ at_zero, change[:start] @ covariance, np.linalg.cholesky(covariance)
+
+    return read
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +185,14 @@ class GaussianMixture:
         """Shape (K,)."""
         return np.asarray(evaluate([self.shares])[0], dtype=np.float64)
 
-    def moments(self, component: int) -> tuple[FloatArray, FloatArray]:
-        """Mean and factor of a component."""
-        node = self.parts[component].owner
-        mean, covariance = evaluate(node.op.dist_params(node))
-        return mean, _stabilised_factor(self.name, np.asarray(covariance, dtype=np.float64))
+    def component(self, chosen: dict[str, int]) -> Variable:
+        """The MvNormal that is chosen."""
+        if self.name not in chosen:
+            raise refuse(
+                f"the prior of {self.name} is a mixture of Gaussians, which only pm.fit(method=pac.EP()) fits",
+                "Use pm.sample(step=pac.TemperingSMC()), or write a pm.MvNormal with the moments of the mixture.",
+            )
+        return self.parts[chosen[self.name]]
 
 
 def gaussian_mixtures(model: pm.Model) -> dict[Variable, GaussianMixture]:
@@ -183,34 +241,6 @@ def noncentred(model: pm.Model, rvs: list[Variable]) -> tuple[dict[Variable, Var
     return written, inputs
 
 
-def _readable(model: pm.Model, rvs: list[Variable], layout: FlatVariables) -> tuple[Variable, list[Variable]] | None:
-    """The variables, joined, as a graph of standard normal ones that is readably affine in these; or None."""
-    written, inputs = noncentred(model, rvs)
-    if len(inputs) < len(rvs):
-        return None
-    joined = pt.concatenate([written[rv].ravel() for rv in rvs])
-    try:
-        offset, _ = read_affine(joined, inputs, layout.shapes)
-    except (Unreadable, np.linalg.LinAlgError):
-        return None
-    return (joined, inputs) if offset.size == layout.dimension else None
-
-
-def _affine_prior(graph: Variable, inputs: list[Variable], layout: FlatVariables) -> tuple[FloatArray, FloatArray]:
-    """Mean and factor (or standard deviations) of an affine function of standard normal variables."""
-    mean, slope = read_affine(graph, inputs, layout.shapes)
-    factor = slope.T
-    diagonal = np.diagonal(factor)
-    if not (np.isfinite(mean).all() and np.isfinite(factor).all() and (diagonal > 0.0).all()):
-        raise refuse("a pm.Normal of the model has a mean that is not finite, or a standard deviation that is not > 0")
-    if not np.any(factor - np.diag(diagonal)):
-        return mean, diagonal.copy()
-    if np.triu(factor, 1).any():  # variables in another order than that of their dependence
-        factor = linalg.qr(factor.T, mode="r", check_finite=False)[0].T
-        factor = factor * np.sign(np.diagonal(factor))
-    return mean, np.ascontiguousarray(factor)
-
-
 def conditioned(
     mean: FloatArray, factor: FloatArray, residual: FloatArray, map_: FloatArray, spread: FloatArray
 ) -> tuple[FloatArray, FloatArray, float]:
@@ -230,45 +260,7 @@ def conditioned(
     v = linalg.solve_triangular(C, H.T @ r, lower=True)
     density = 0.5 * float(v @ v - r @ r) - float(np.log(np.diagonal(C)).sum()) - log_volume
     root = linalg.solve_triangular(C, np.diag(factor) if factor.ndim == 1 else factor.T, lower=True)  # C^-1 F'
-    triangle = np.asarray(linalg.qr(root, mode="r", check_finite=False)[0][: mean.size].T, dtype=np.float64)
-    found = np.ascontiguousarray(triangle * np.sign(np.diagonal(triangle)))
-    return mean + root.T @ v, found, density - 0.5 * r.size * float(np.log(2.0 * np.pi))
-
-
-def _gradient(model: pm.Model, rvs: list[Variable], layout: FlatVariables) -> Evaluate:
-    """The gradient of the log-density, compiled."""
-    logp = pt.sum([pt.sum(term) for term in model.logp(rvs, sum=False)])
-    gradients = pytensor.grad(logp, list(layout.values), disconnected_inputs="ignore")
-    return layout.function([pt.concatenate([g.ravel() for g in gradients])])
-
-
-def _written_moments(
-    model: pm.Model, rv: Variable, shape: tuple[int, ...]
-) -> Callable[[], tuple[FloatArray, FloatArray]] | None:
-    """Mean, and factor or standard deviations, of a variable that shares no parameter with others; None for others."""
-    op = rv.owner.op
-    normal, joint = isinstance(op, NormalRV), isinstance(op, MvNormalRV) and rv.type.ndim == 1
-    if not (normal or joint) or model.rvs_to_transforms[rv] is not None:
-        return None
-    parameters = op.dist_params(rv.owner)
-    children = [other for other in model.free_RVs if other is not rv]
-    if rv in set(ancestors(children)) or not is_known(parameters):
-        return None
-    if joint:
-
-        def moments() -> tuple[FloatArray, FloatArray]:
-            centre, matrix = evaluate(parameters)
-            return centre, _stabilised_factor(rv.name, np.asarray(matrix, dtype=np.float64))
-
-        return moments
-
-    def independent() -> tuple[FloatArray, FloatArray]:
-        centre, sd = (np.broadcast_to(value, shape).astype(np.float64).ravel() for value in evaluate(parameters))
-        if not (np.isfinite(centre).all() and np.isfinite(sd).all() and (sd > 0.0).all()):
-            raise refuse(f"the prior of {rv.name} has a mean or a standard deviation that is not possible")
-        return centre, sd
-
-    return independent
+    return mean + root.T @ v, _lower(root.T), density - 0.5 * r.size * float(np.log(2.0 * np.pi))
 
 
 def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
@@ -288,38 +280,6 @@ def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
         return np.asarray(factor, dtype=np.float64)
     smallest = np.linalg.eigvalsh(covariance)[0]
     raise ValueError(f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g}).")
-
-
-def _gaussian_prior(
-    names: list[str], others: list[str], layout: FlatVariables, gradient: Evaluate
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and factor (or standard deviations), from the gradient of the prior's log-density.
-
-    ``others`` are those that were not written as normal variables.
-    """
-    d = layout.dimension
-    slope, change = affine_map(gradient, d)
-    precision = -0.5 * (change + change.T)
-
-    def departs(theta: FloatArray) -> bool:
-        value, expected = gradient(theta)[0], slope - theta @ precision
-        known = np.isfinite(expected).all()
-        return not (known and np.allclose(value, expected, rtol=1e-5, atol=1e-7 * (1 + np.abs(expected).max())))
-
-    name = first_departure(names, layout, departs, others)
-    if name is not None:
-        raise refuse(f"the prior of {name} is not Gaussian (in its unconstrained value)")
-    diagonal = np.diagonal(precision)
-    if not np.any(precision - np.diag(diagonal)):
-        if (diagonal <= 0).any():
-            raise refuse("its prior is improper: some precisions are not positive")
-        return slope / diagonal + 0.0, diagonal**-0.5  # + 0.0: no negative zeros
-    try:
-        factor = np.linalg.cholesky(precision)
-    except np.linalg.LinAlgError:
-        raise refuse("its prior precision is not positive definite") from None
-    root = np.linalg.solve(factor, np.eye(d))  # precision^-1 = root' root
-    return root.T @ (root @ slope), np.linalg.cholesky(root.T @ root)
 
 
 @dataclass(frozen=True, eq=False)

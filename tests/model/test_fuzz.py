@@ -18,7 +18,7 @@ import pymc_pacauc as pac
 from pymc_pacauc.arrays import kernel_features
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.inference import MOST
-from pymc_pacauc.model.read import problem_reader
+from pymc_pacauc.model.read import ProblemReader
 from pymc_pacauc.model.score_function import predictive_model
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests import pair_lists
@@ -216,7 +216,7 @@ def fitted_model():
         theta = pm.Normal("theta", 0.0, 1.0, shape=2)
         pm.Deterministic("scores", X @ theta)
         pac.AUCPotential("auc", X @ theta, y, gamma=gamma)
-    return model, problem_reader(model)
+    return model, ProblemReader(model).read
 
 
 @fuzz(

@@ -228,11 +228,12 @@ def _maximize(
     limit = tuple(space.labels[k] for k in np.flatnonzero(np.abs(best - start) > 0.99 * FARTHEST))
     space.write(best)
     if free.shape[1]:
-        space.mark_tuned()
+        for variable in space.variables:
+            mark_tuned(variable)
     approx = approximate(read(), progressbar=False)
     if not free.shape[1]:
         warnings.warn(
-            f"The evidence does not depend on {', '.join(space.names)}: "
+            f"The evidence does not depend on {', '.join(v.name for v in space.variables)}: "
             + "; ".join(descriptions)
             + ". Nothing was changed.",
             stacklevel=4,
@@ -242,7 +243,7 @@ def _maximize(
             "log_evidence": point.fit.log_evidence,
             "gradient": float(np.linalg.norm(gradient)),
             "sweeps": point.fit.sweeps,
-            **dict(zip(space.labels, space.flat_values(point.phi), strict=True)),
+            **dict(zip(space.labels, np.hstack([np.ravel(v) for v in space.values(point.phi).values()]), strict=True)),
         }
         for point, gradient in found.trace
     ]
@@ -275,20 +276,18 @@ class _Parameters:
     """The logarithms (or logits) of some ``pm.Data`` as one vector."""
 
     def __init__(self, model: pm.Model, transforms: dict[str, str]):
-        names = list(transforms)
         held = {variable.name: variable for variable in model.data_vars}
-        if not names:
+        if not transforms:
             raise ValueError(f"over is empty; the model's pm.Data are {', '.join(held) or 'none'}.")
-        unknown = [name for name in names if name not in held]
+        unknown = [name for name in transforms if name not in held]
         if unknown:
             raise ValueError(
                 f"over has {', '.join(unknown)}, no pm.Data of the model ({', '.join(held) or 'it has none'}). Put a "
                 "hyper-parameter into pm.Data to have it chosen."
             )
-        self.names, self._transforms = names, transforms
-        self._variables = [held[name] for name in names]
-        self._shapes = [np.shape(v.get_value()) for v in self._variables]
-        for (name, transform), variable in zip(transforms.items(), self._variables, strict=True):
+        self._transforms, self.variables = transforms, [held[name] for name in transforms]
+        self._shapes = [np.shape(v.get_value()) for v in self.variables]
+        for (name, transform), variable in zip(transforms.items(), self.variables, strict=True):
             if transform not in ("log", "logit"):
                 raise ValueError(f'over must map {name} to "log" or "logit"; got {transform!r}.')
             value = np.asarray(variable.get_value())
@@ -296,35 +295,23 @@ class _Parameters:
             if value.dtype.kind != "f" or not inside.all():
                 kind = "numbers between 0 and 1" if transform == "logit" else "positive numbers"
                 raise ValueError(f"{name} must have floating-point values that are {kind}; got {value!r}.")
-        self.labels = entry_labels(names, self._shapes)
+        self.labels = entry_labels(transforms, self._shapes)
 
     def read(self) -> FloatArray:
         forward = {"log": np.log, "logit": logit}
-        parts = zip(self._variables, self._transforms.values(), strict=True)
+        parts = zip(self.variables, self._transforms.values(), strict=True)
         return np.concatenate([forward[kind](np.ravel(v.get_value()).astype(float)) for v, kind in parts])
 
     def write(self, x: FloatArray) -> None:
-        for variable, value in zip(self._variables, self.values(x).values(), strict=True):
+        for variable, value in zip(self.variables, self.values(x).values(), strict=True):
             variable.set_value(np.asarray(value, dtype=variable.type.dtype))
-
-    def mark_tuned(self) -> None:
-        """Mark the present values as chosen on these data."""
-        for variable in self._variables:
-            mark_tuned(variable)
 
     def values(self, x: FloatArray) -> dict[str, Any]:
         stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
         backward = {"log": np.exp, "logit": expit}
-        found: dict[str, Any] = {}
-        for (name, kind), part, shape in zip(
-            self._transforms.items(), np.split(x, stops[:-1]), self._shapes, strict=True
-        ):
-            value = backward[kind](part)
-            found[name] = value.reshape(shape) if shape else float(value[0])
-        return found
-
-    def flat_values(self, x: FloatArray) -> FloatArray:
-        return np.concatenate([np.ravel(value) for value in self.values(x).values()])
+        parts = zip(self._transforms.items(), np.split(x, stops[:-1]), self._shapes, strict=True)
+        found = {name: backward[kind](part).reshape(shape) for (name, kind), part, shape in parts}
+        return {name: value if value.ndim else float(value) for name, value in found.items()}
 
     def describe(self, direction: FloatArray) -> str:
         """Describe a flat direction as a product of powers, such as ``a * b^0.5 * c^-1``."""

@@ -54,9 +54,6 @@ class CompiledCovariance:
 
 
 JITTER = 1e-6  # what gp.prior adds by default
-# From FEWEST_ROWS on, rows are looked for that tell the others' scores to this share of the largest prior variance,
-LEFT = 1e-7
-SHARE = 0.25  # and used if they are at most so many
 
 
 def predict_gp(
@@ -158,33 +155,21 @@ def gp_evidence_gradient(
     Evidence does not depend on the amplitude of a kernel: the risk ignores the scale of the scores. The derivative with
     respect to it is zero, up to the jitter and the tolerance of the fit.
     """
+    check_gp(gp)
     names = [over] if isinstance(over, str) else list(over)
-    derivative = KernelDerivative(approx.model, gp, names)
+    parameters = [approx.model[name] for name in names]
+    for name, parameter in zip(names, parameters, strict=True):
+        if not isinstance(parameter, SharedVariable) or not parameter.dtype.startswith("float"):
+            raise ValueError(f"{name} must be a pm.Data of floating-point numbers; it is {parameter!r}.")
+    slope = pt.matrix("slope")
+    gradients = pytensor.grad(pt.sum(slope * gp.cov_func(gp.X)), parameters, disconnected_inputs="ignore")
+    chain = compile_function([slope], gradients, mode=MODE)
     with approx.as_fitted():
         if _few_features(approx.fit) and _scores_are(gp, approx.model):
-            found = derivative.along(pivoted_gradient(approx.fit))
+            found = chain(pivoted_gradient(approx.fit))
         else:
-            found = derivative.along(kernel_gradient(_training_scores(approx, gp, jitter, approx.fit.posterior)))
-    return dict(zip(names, found, strict=True))
-
-
-class KernelDerivative:
-    """d log Z / d parameters of a kernel, held by ``pm.Data`` of the model; compiled once, read when called."""
-
-    def __init__(self, model: pm.Model, gp: Any, names: Sequence[str]):
-        if not hasattr(gp, "f"):
-            raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
-        parameters = [model[name] for name in names]
-        for name, parameter in zip(names, parameters, strict=True):
-            if not isinstance(parameter, SharedVariable) or not parameter.dtype.startswith("float"):
-                raise ValueError(f"{name} must be a pm.Data of floating-point numbers; it is {parameter!r}.")
-        kernel, slope = gp.cov_func(gp.X), pt.matrix("slope")
-        gradients = pytensor.grad(pt.sum(slope * kernel), parameters, disconnected_inputs="ignore")
-        self._gradients = compile_function([slope], gradients, mode=MODE)
-
-    def along(self, slope: FloatArray) -> list[FloatArray]:
-        """Compute the derivatives in the parameters from d log Z / d kernel matrix."""
-        return [np.asarray(value) for value in self._gradients(slope)]
+            found = chain(kernel_gradient(_training_scores(approx, gp, jitter, approx.fit.posterior)))
+    return dict(zip(names, map(np.asarray, found), strict=True))
 
 
 def _predict_latent(
@@ -229,8 +214,8 @@ def _telling_rows(gp: Any) -> NDArray[np.intp] | None:
     X = np.asarray(pt.as_tensor_variable(gp.X).eval(), dtype=np.float64)
     if len(X) < FEWEST_ROWS:
         return None
-    most = int(SHARE * len(X))
-    features = kernel_features(X, CompiledCovariance(gp.cov_func), rank=most, tolerance=LEFT)
+    most = len(X) // 4  # more would save little
+    features = kernel_features(X, CompiledCovariance(gp.cov_func), rank=most, tolerance=1e-7)
     return features.pivots if features.rank < most else None
 
 

@@ -43,22 +43,10 @@ from pymc_pacauc.model.results import LARGEST_K
 from pymc_pacauc.numerics import DRAWS, SEED, FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.log_evidence import LogEvidence, combine
-from pymc_pacauc.tune.nested import (
-    MOST_HYPER,
-    MOST_POINTS,
-    POINTS,
-    TOLERANCE,
-    Conditional,
-    Density,
-    NestedFit,
-    flat_directions,
-    integrate,
-    maximum,
-)
+from pymc_pacauc.tune import nested as tune
+from pymc_pacauc.tune.nested import MOST_HYPER, MOST_POINTS, POINTS, Conditional, Density, NestedFit
 
 logger = logging.getLogger("pymc")  # where people look for messages of pm.fit
-
-PRIOR_DRAWS = 400  # of the hyper-parameters, for their centre and scale: these only have to be roughly right
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +105,8 @@ class HyperModel:
             default_strategy="prior",
             return_transformed=True,
         )
-        drawn = _prior_draws(graph, SEED, draws=PRIOR_DRAWS)
-        return np.concatenate([np.reshape(each, (PRIOR_DRAWS, -1)) for each in drawn], axis=1).astype(np.float64)
+        drawn = _prior_draws(graph, SEED, draws=400)  # for centre and scale, which only have to be roughly right
+        return np.concatenate([each.reshape(len(each), -1) for each in drawn], axis=1).astype(np.float64)
 
     @cached_property
     def _quantiles(self) -> FloatArray:
@@ -715,7 +703,7 @@ def fit_nested(
     hyper: HyperModel, method: str, how: str, *, progressbar: bool = True, **options: Any
 ) -> NestedApproximation:
     """Integrate over (``how="integrate"``) or maximise (``"maximize"``) the hyper-parameters of a model."""
-    tolerance = max(options.pop("tolerance"), TOLERANCE if how == "integrate" else 0.01 * TOLERANCE)
+    tolerance = max(options.pop("tolerance"), tune.TOLERANCE if how == "integrate" else 0.01 * tune.TOLERANCE)
     conditional = hyper.conditional
     columns = [TextColumn("log Z {task.fields[log_evidence]:.2f}")]
     with LateBar("Fits given hyper-parameters", *columns, show=progressbar) as bar:
@@ -726,8 +714,8 @@ def fit_nested(
             tolerance,
             lambda point: bar.update(len(density.points), len(density.points) + 1, log_evidence=point.fit.log_evidence),
         )
-        nested = integrate(density) if how == "integrate" else maximum(density)
-    flat = [] if conditional.values is not None else flat_directions(conditional.problem_at, nested.mode.phi)[0]
+        nested = tune.integrate(density) if how == "integrate" else tune.maximum(density)
+    flat = [] if conditional.values is not None else tune.flat_directions(conditional.problem_at, nested.mode.phi)[0]
     said = tuple(dict.fromkeys(hyper.describe(direction) for direction in flat))
     for each in said:
         logger.info("The data cannot move %s: no ranking depends on it, and its posterior is its prior.", each)

@@ -305,13 +305,15 @@ class SparseVariable:
     def dirac(self) -> bool:
         return self.slab is not None
 
-    def free_values(self, theta: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Slab and latent, drawn from their prior given the coefficients ``theta[N, k]``: zero, or from the slab."""
+    def free_values(self, theta: FloatArray, rng: np.random.Generator) -> dict[Variable, FloatArray]:
+        """The free variables given the coefficients ``theta[N, k]``; slab and latent are drawn from their prior."""
+        if not self.dirac:
+            return {self.variable: theta}
         p, _, v1 = self.hyperparameters()
         included = theta != 0.0
         share = rng.uniform(size=theta.shape)
         slab = np.where(included, theta, np.sqrt(v1) * rng.standard_normal(theta.shape))
-        return slab, ndtri(np.where(included, p * share, p + (1.0 - p) * share))
+        return {self.slab: slab, self.latent: ndtri(np.where(included, p * share, p + (1.0 - p) * share))}
 
 
 def SpikeSlab(
@@ -576,6 +578,11 @@ class DensityVariable:
     transformed: bool
     local: Variable | None = None
     local_values: Callable[[FloatArray, np.random.Generator], FloatArray] | None = None
+
+    def free_values(self, theta: FloatArray, rng: np.random.Generator) -> dict[Variable, FloatArray]:
+        """The free variables, unconstrained, given the coefficients ``theta[N, k]``; local scales are drawn."""
+        local = {} if self.local_values is None else {self.local: self.local_values(theta, rng)}
+        return {self.variable: self.unconstrained(theta), **local}
 
 
 def density_variables(model: pm.Model, taken: set[Variable], scores: list[Variable]) -> tuple[DensityVariable, ...]:

@@ -101,21 +101,14 @@ class ModelProblem:
         if not (self.sparse or self.densities):
             return theta
         flat = np.empty((len(theta), self.free.dimension))
-        place = dict(zip(self.free.names, self.free.slices, strict=True))
-        split = {sparse.variable: sparse for sparse in self.sparse if sparse.dirac}
+        place = dict(zip(self.free.values, self.free.slices, strict=True))
+        known = {each.variable: each.free_values for each in self.sparse}
+        known |= {each.variable: each.free_values for each in self.densities}
         for variable, part in zip(self.variables, self.layout.slices, strict=True):
-            if variable not in split:
-                known = next((each for each in self.densities if each.variable is variable), None)
-                value = theta[:, part] if known is None else known.unconstrained(theta[:, part])
-                flat[:, place[self.model.rvs_to_values[variable].name]] = value
-                if known is not None and known.local_values is not None:
-                    local = self.model.rvs_to_values[known.local].name
-                    flat[:, place[local]] = known.local_values(theta[:, part], rng)
-                continue
-            sparse = split[variable]
-            slab, latent = sparse.free_values(theta[:, part], rng)
-            flat[:, place[self.model.rvs_to_values[sparse.slab].name]] = slab
-            flat[:, place[self.model.rvs_to_values[sparse.latent].name]] = latent
+            given = theta[:, part]
+            free = known[variable](given, rng) if variable in known else {variable: given}
+            for rv, value in free.items():
+                flat[:, place[self.model.rvs_to_values[rv]]] = value
         return flat
 
 

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import linalg, optimize
+from scipy import linalg
 from scipy.spatial.distance import cdist
 
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
@@ -55,7 +55,7 @@ from pymc_pacauc.problem.kernel_features import (
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 from pymc_pacauc.tune.gamma import CENTRE
-from pymc_pacauc.tune.nested import FARTHEST
+from pymc_pacauc.tune.nested import FARTHEST, climb
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 BENDS = (0.3, 1.0, 3.0)  # prior standard deviations of the bends of additive features, beside lines of 1
@@ -198,11 +198,9 @@ def _best(log_evidences: FloatArray) -> int:
     return int(np.argmax(known)) if np.isfinite(known).any() else known.size - 1
 
 
-GRID = (0.25, 0.5, 1.0, 2.0)  # times the median distance
 # Largest lengthscale common to all covariates, in median distances: there 98 % of the process's variance is linear.
 # Beyond, the rest has so little variance that a large gamma fits it to noise abruptly.
 LONGEST = 4.0
-SLOPE = 1e-2  # nats per unit of log lengthscale at which the search ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +267,7 @@ def choose_lengthscale(
     *,
     each: bool = False,
     rank: int = 300,
-    grid: Sequence[float] = GRID,
+    grid: Sequence[float] = (0.25, 0.5, 1.0, 2.0),
     max_evaluations: int = 30,
     pairs: str | int | Subsample = "auto",
     n_jobs: int | None = None,
@@ -352,21 +350,13 @@ def choose_lengthscale(
 
         t, converged, message = np.zeros(free.shape[1]), True, "the best of the grid"
         if max_evaluations > 0:
-            # The first step of L-BFGS is as long as the gradient: in these units, at most a factor of two.
-            unit = max(1.0, 1.5 * float(np.abs(evidence(start, anew=True)[1] @ free).max()))
+            evidence.fit(start, "fit", anew=True)  # pairs of their own, for all of the search
 
             def objective(t: FloatArray) -> tuple[float, FloatArray]:
                 value, gradient = evidence(start + free @ t)
-                return -value / unit, -(gradient @ free) / unit
+                return value, gradient @ free
 
-            found = optimize.minimize(
-                objective,
-                t,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=[(-FARTHEST, farthest)] * t.size,
-                options={"maxfun": max_evaluations, "gtol": SLOPE / unit, "ftol": 1e-7},
-            )
+            found = climb(objective, t.size, slope=1e-2, max_evaluations=max_evaluations, farthest=farthest)
             t, converged, message = found.x, bool(found.success), str(found.message)
     features, best = evidence.fit(start + free @ t, "fit", anew=True)
     return LengthscaleChoice(features, best, tuple(evidence.trace), converged and best.converged, message)
@@ -406,8 +396,8 @@ class _Evidence:
         )
         return features, self._last
 
-    def __call__(self, log_scales: FloatArray, *, anew: bool = False) -> tuple[float, FloatArray]:
-        features, fit = self.fit(log_scales, "fit", anew=anew)
+    def __call__(self, log_scales: FloatArray) -> tuple[float, FloatArray]:
+        features, fit = self.fit(log_scales, "fit")
         return fit.log_evidence, lengthscale_gradient(features, fit, self._rows)
 
 

@@ -53,11 +53,7 @@ from pymc_pacauc.problem.problem import Problem
 MOST_HYPER = 6  # beyond that points are too few for the dimension; doubled, effective points fall below a tenth
 TOLERANCE = ACCURACIES["path"].tolerance  # of the fits: log Z to 1e-3 nats, means to 0.01 sd
 STEP = 1e-4  # of differences of problems, in prior standard deviations
-EVIDENCE_STEP = 0.05  # the same where evidences are differenced, which are known to TOLERANCE
-SLOPE = 0.1  # gradient at the mode, nats per prior standard deviation: the lattice only has to begin near it
 FARTHEST = 8.0  # of a mode from where its search begins, in prior standard deviations, or logarithms without a prior
-CURVATURE = 0.25  # least, per squared prior standard deviation: a posterior is no wider than twice its prior
-EXPLAINED = 1e-3  # share of dA that may be outside the span of A
 # Lattice, by dimension: step in posterior standard deviations, and nats below the mode where it ends. Moments of two
 # scales are off by 0.01 sd, log Z by 0.006 nats (benchmarks/nested.py); half the step takes four times as many fits.
 LATTICE = {1: (1.0, 6.0), 2: (1.4, 4.5)}
@@ -66,15 +62,9 @@ MOST_POINTS = 300  # of a lattice: density that has not fallen by then has no en
 # Quasi-random points per hyper-parameter and round: twice as many halve the error, at twice the time. And values in a
 # certificate: twice as many cost at most 0.7 nats more.
 POINTS = 32
-DEGREES = 8.0  # of freedom of the t they come from: tails heavier than those of log-scales
-FEWEST_EFFECTIVE = 20.0  # weighted points below which a warning says that the integral is rough: an error of 0.2 sd
-NEXT_TO_FAILED = (
-    0.02  # weight of the points next to those that failed from which on a warning says so: 0.05 sd of error
-)
 # Total weight of the points that are dropped from a mixture, and weight of a component that a prior made of one lacks;
 # ten times more, and tails are 0.1 % lighter.
 NEGLIGIBLE = 1e-4
-FLAT = 1e-6  # relative residual below which a direction counts as flat
 
 NOWHERE = (
     "EP did not converge at any value of the hyper-parameters that was tried: use a smaller gamma, or "
@@ -249,22 +239,18 @@ class Density:
     def gradient(self, point: Point) -> FloatArray:
         """Compute d log density / d phi, shape (k,)."""
         conditional, k = self.conditional, self.conditional.dimension
-        steps = EVIDENCE_STEP * np.diag(conditional.scale)
-        ends = conditional.log_prior(np.concatenate([point.phi + 0.01 * steps, point.phi - 0.01 * steps]))
-        found = (ends[:k] - ends[k:]) / (0.02 * EVIDENCE_STEP * conditional.scale)
-        for j, step in enumerate(conditional.scale):
-            move = np.zeros(k)
-            move[j] = STEP * step
-            slope = _slope(point.fit, conditional.problem_at(point.phi + move), STEP * step)
-            if slope is None:
-                up, down = (self._log_evidence(point.phi + sign * steps[j], point) for sign in (1.0, -1.0))
-                slope = (up - down) / (2.0 * EVIDENCE_STEP * step)
+        moves = STEP * np.diag(conditional.scale)
+        ends = conditional.log_prior(np.concatenate([point.phi + moves, point.phi - moves]))
+        found = (ends[:k] - ends[k:]) / (2.0 * STEP * conditional.scale)
+        for j, move in enumerate(moves):
+            slope = _slope(point.fit, conditional.problem_at(point.phi + move), move[j])
+            if slope is None:  # a difference of evidences, which are known to TOLERANCE: 0.05 standard deviations apart
+                wide = 250.0 * move
+                ends = [self.at(point.phi + sign * wide, point).fit for sign in (1.0, -1.0)]
+                up, down = (each.log_evidence + each.problem.absorbed for each in ends)
+                slope = (up - down) / (2.0 * wide[j])
             found[j] += slope
         return found
-
-    def _log_evidence(self, phi: FloatArray, near: Point) -> float:
-        fitted = self.at(phi, near).fit
-        return fitted.log_evidence + fitted.problem.absorbed
 
 
 def _start(near: Fit, problem: Problem) -> Fit | None:
@@ -293,7 +279,7 @@ def _slope(here: Fit, moved: Problem, step: float) -> float | None:
     if size > 0.0 and space.rotation is not None:
         change = change @ space.rotation.T
     D = linalg.lstsq(space.design, change, check_finite=False)[0] if size > 0.0 else np.zeros((q.mean.size,) * 2)
-    if np.linalg.norm(space.design @ D - change) > EXPLAINED * size:
+    if np.linalg.norm(space.design @ D - change) > 1e-3 * size:  # outside the span of A
         return None
     half = q.covariance + np.outer(q.mean, q.mean) - np.eye(q.mean.size)
     return float(np.sum(D * half)) + (moved.absorbed - here.problem.absorbed) / step
@@ -309,16 +295,42 @@ class Search:
     message: str
 
 
-def find_mode(
-    density: Density,
+def climb(
+    objective: Callable[[FloatArray], tuple[float, FloatArray]],
+    dimension: int,
     *,
-    slope: float = SLOPE,
-    max_evaluations: int = 60,
-    free: FloatArray | None = None,
+    slope: float,
+    max_evaluations: int,
+    farthest: float = FARTHEST,
+) -> optimize.OptimizeResult:
+    """Maximise ``objective(t) -> value, gradient`` from zero by L-BFGS.
+
+    The search ends where no entry of the gradient is above ``slope``. Coordinates move at most FARTHEST down and
+    ``farthest`` up.
+    """
+    first = objective(np.zeros(dimension))
+    unit = max(1.0, 1.5 * float(np.abs(first[1]).max()))  # in which the first step, the gradient, is not too long
+
+    def descend(t: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = objective(t) if t.any() else first
+        return -value / unit, -gradient / unit
+
+    return optimize.minimize(
+        descend,
+        np.zeros(dimension),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-FARTHEST, farthest)] * dimension,
+        options={"maxfun": max_evaluations, "gtol": slope / unit, "ftol": 1e-10},
+    )
+
+
+def find_mode(
+    density: Density, *, slope: float = 0.1, max_evaluations: int = 60, free: FloatArray | None = None
 ) -> Search:
     """Maximise prior x Z in coordinates ``(phi - centre) / scale``, along the orthonormal columns of ``free``.
 
-    ``slope`` is the largest entry of the gradient at which to stop; each coordinate moves at most ``farthest``.
+    ``slope`` is in nats per prior standard deviation; a lattice only has to begin near the mode.
     """
     conditional = density.conditional
     free = np.eye(conditional.dimension) if free is None else free
@@ -330,18 +342,11 @@ def find_mode(
     def objective(t: FloatArray) -> tuple[float, FloatArray]:
         point = density.at(conditional.centre + conditional.scale * (free @ t), best())
         if point.log_density == -np.inf:
-            return 1e10, np.zeros(t.size)
+            return -1e10, np.zeros(t.size)
         trace.append((point, free.T @ (density.gradient(point) * conditional.scale)))
-        return -point.log_density, -trace[-1][1]
+        return point.log_density, trace[-1][1]
 
-    found = optimize.minimize(
-        objective,
-        np.zeros(free.shape[1]),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(-FARTHEST, FARTHEST)] * free.shape[1],
-        options={"maxfun": max_evaluations, "gtol": slope, "ftol": 1e-10},
-    )
+    found = climb(objective, free.shape[1], slope=slope, max_evaluations=max_evaluations)
     mode = best()
     if mode is None:
         raise ValueError(NOWHERE)
@@ -382,7 +387,7 @@ def _axes(density: Density, mode: Point) -> FloatArray:
     if not np.isfinite(curvature).all():
         curvature = np.eye(k)
     values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
-    return scale[:, None] * vectors / np.sqrt(np.maximum(values, CURVATURE))
+    return scale[:, None] * vectors / np.sqrt(np.maximum(values, 0.25))  # no wider than twice the prior
 
 
 def _listed(density: Density) -> NestedFit:
@@ -428,15 +433,17 @@ def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
     """
     k = axes.shape[0]
     count = 2 ** int(np.ceil(np.log2(POINTS * k)))  # a Sobol sequence is balanced at powers of two
+    degrees = 8.0  # of freedom: tails heavier than those of log-scales
     proposals: list[tuple[FloatArray, FloatArray]] = [(mode.phi, axes)]
     points: list[Point] = []
     for seed in range(2):
         centre, factor = proposals[-1]
         u = scipy.stats.qmc.Sobol(k + 1, seed=seed).random(count)
-        z = special.ndtri(u[:, :k]) / np.sqrt(special.gammaincinv(DEGREES / 2, u[:, k:]) * 2.0 / DEGREES)
+        z = special.ndtri(u[:, :k]) / np.sqrt(special.gammaincinv(degrees / 2, u[:, k:]) * 2.0 / degrees)
         points += [density.at(phi) for phi in centre + z @ factor.T]
         phi = np.array([point.phi for point in points])
-        proposed = special.logsumexp([_t(*each).logpdf(phi) for each in proposals], axis=0) - np.log(len(proposals))
+        each = [scipy.stats.multivariate_t(at, root @ root.T, degrees).logpdf(phi) for at, root in proposals]
+        proposed = special.logsumexp(each, axis=0) - np.log(len(proposals))
         logs = np.array([point.log_density for point in points]) - proposed
         if seed == 0:
             weights = special.softmax(logs)
@@ -447,10 +454,6 @@ def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
             else:
                 proposals.append((mode.phi, 1.5 * axes))
     return _mixture(density, mode, points, logs, float(special.logsumexp(logs)) - np.log(len(points)), None, False)
-
-
-def _t(centre: FloatArray, factor: FloatArray) -> Any:
-    return scipy.stats.multivariate_t(centre, factor @ factor.T, DEGREES)
 
 
 def _mixture(
@@ -484,7 +487,7 @@ def _mixture(
         for point in density.points
         if point.log_density == -np.inf
     ]
-    if beside and found.weights[np.unique(beside)].sum() > NEXT_TO_FAILED:
+    if beside and found.weights[np.unique(beside)].sum() > 0.02:  # an error of 0.05 sd
         said.append(
             f"EP did not converge at {found.failed} of {found.evaluated} values of the hyper-parameters, which are "
             "left out although their neighbours have weight."
@@ -494,7 +497,7 @@ def _mixture(
             "The posterior of the hyper-parameters was not covered: it is very wide, perhaps because their prior is "
             "improper or too wide."
         )
-    if found.effective < FEWEST_EFFECTIVE and lattice is None and density.conditional.values is None:
+    if found.effective < 20.0 and lattice is None and density.conditional.values is None:  # an error of 0.2 sd
         said.append(f"The integral over the hyper-parameters has {found.effective:.1f} effective points only.")
     if said:
         advice = "Compare with pm.sample(step=pac.TemperingSMC(start=approx))."
@@ -529,15 +532,12 @@ def flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray) 
         up, down = problem_at(x + STEP * e), problem_at(x - STEP * e)
         moved = np.concatenate([(scaled(up) - scaled(down)) / size, unscaled(up) - unscaled(down)])
         columns.append(moved / (2 * STEP))
-    change = np.stack(columns, axis=1)
+    change, negligible = np.stack(columns, axis=1), 1e-6
     scale = np.concatenate([covariance / size, np.zeros(fixed.size)])
-    flat: list[FloatArray] = []
     _, singular, right = linalg.svd(change, full_matrices=False)
-    flat += [direction for value, direction in zip(singular, right, strict=True) if value < FLAT]
+    flat = [direction for value, direction in zip(singular, right, strict=True) if value < negligible]
     if here.scale_free:  # a common factor of the covariance has no effect either
-        common = linalg.lstsq(change, scale, cond=FLAT)[0]
-        if np.linalg.norm(change @ common - scale) < 100 * FLAT:
+        common = linalg.lstsq(change, scale, cond=negligible)[0]
+        if np.linalg.norm(change @ common - scale) < 100 * negligible:
             flat.append(common / np.linalg.norm(common))
-    if not flat:
-        return [], np.eye(x.size)
-    return flat, linalg.null_space(np.stack(flat), rcond=1e-6)
+    return flat, linalg.null_space(np.stack(flat), rcond=negligible) if flat else np.eye(x.size)

@@ -647,43 +647,30 @@ def _scale_mixture(rv: Variable, scale: DensityVariable) -> DensityVariable:
     spread = compile_function([batch], vectorize_graph([graph], {value: batch})[0], mode=MODE)
 
     def read() -> tuple[FloatArray, list[Table], NDArray[np.intp]]:
-        shape = shape_now(rv)
+        shape, rng = shape_now(rv), np.random.default_rng(0)
         if not is_known([mu]):
             raise refuse(f"the mean of {rv.name} depends on other variables")
-        probe = np.exp(np.random.default_rng(0).standard_normal((2, *shape)))
-        for k in range(int(np.prod(shape))):
-            probe[1], moved = probe[0], np.unravel_index(k, shape)
-            probe[1][moved] *= 2.0
-            if np.count_nonzero(np.diff(spread(probe), axis=0)) > 1:
-                raise refuse(f"an entry of {scale.variable.name} is the scale of several entries of {rv.name}")
+        some, masks = np.exp(rng.standard_normal((2, *shape))), rng.random((32, *shape)) < 0.5
+        if not np.allclose(spread(np.where(masks, *some)), np.where(masks, *spread(some)), rtol=1e-10, atol=0.0):
+            raise refuse(f"an entry of {scale.variable.name} is the scale of several entries of {rv.name}")
         return np.broadcast_to(evaluate([mu])[0], shape).astype(np.float64).ravel(), *scale.tables()
 
     def sd_at(table: Table) -> FloatArray:
         """Standard deviations at the nodes of a scale, one column a coefficient."""
-        shape = shape_now(rv)
-        nodes = np.broadcast_to(table.nodes.reshape(-1, *[1] * len(shape)), (table.nodes.size, *shape)).copy()
-        return np.asarray(spread(nodes)).reshape(table.nodes.size, -1)
+        return np.asarray(spread(_at_every_entry(table.nodes, shape_now(rv)))).reshape(table.nodes.size, -1)
 
     def tables() -> tuple[list[Table], NDArray[np.intp]]:
         mean, local, which = read()
-        made: dict[bytes, int] = {}
-        found: list[Table] = []
-        places = np.empty(which.size, dtype=np.intp)
         sds = [sd_at(table) for table in local]
-        for k, held in enumerate(which):
-            sd, log_mass, centre = sds[held][:, k], local[held].log_mass, mean[k]
-            key = sd.tobytes() + np.float64(centre).tobytes() + bytes([held])
-            if key not in made:
 
-                def density(
-                    x: FloatArray, sd: FloatArray = sd, log_mass: FloatArray = log_mass, centre: float = centre
-                ) -> FloatArray:
-                    return log_mixture_of_normals(x - centre, sd, log_mass)
+        def density(x: FloatArray, k: int) -> FloatArray:
+            held = which[k]
+            return log_mixture_of_normals(x - mean[k], sds[held][:, k], local[held].log_mass)
 
-                made[key] = len(found)
-                found.append(_tabulated(rv.name, density, [centre], list))
-            places[k] = made[key]
-        return found, places
+        def densities(x: FloatArray) -> FloatArray:
+            return np.column_stack([density(x, k) for k in range(mean.size)])
+
+        return _tables(rv.name, densities, density, lambda k: ([float(mean[k])], list))
 
     def local_values(theta: FloatArray, rng: np.random.Generator) -> FloatArray:
         mean, local, which = read()
@@ -723,27 +710,21 @@ def _compiled_density(model: pm.Model, rv: Variable) -> DensityVariable:
 
     def tables() -> tuple[list[Table], NDArray[np.intp]]:
         shape = shape_now(rv)
-        size = int(np.prod(shape))
 
-        def at(x: FloatArray) -> FloatArray:
-            return evaluate_density(np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (x.size, *shape)).copy())
+        def near(graphs: list[Variable], k: int) -> list[float]:
+            """Values of the coefficient's own parameters; of a mixture's components, all there are."""
+            values = evaluate(graphs)
+            return [x for each in values for x in (each.ravel()[[k]] if each.shape == shape else np.unique(each))]
 
-        with np.errstate(all="ignore"):
-            probes = at(np.random.default_rng(0).standard_cauchy(16)).reshape(16, size)
-        _, first, which = np.unique(np.nan_to_num(probes), axis=1, return_index=True, return_inverse=True)
-        made = []
-        for k in first:
+        def densities(x: FloatArray) -> FloatArray:
+            return evaluate_density(_at_every_entry(x, shape)).reshape(x.size, -1)
 
-            def near(graphs: list[Variable], k: int = int(k)) -> list[float]:
-                """Values of the coefficient's own parameters; of a mixture's components, all there are."""
-                values = evaluate(graphs)
-                return [x for each in values for x in (each.ravel()[[k]] if each.shape == shape else np.unique(each))]
-
-            def density(x: FloatArray, k: int = int(k)) -> FloatArray:
-                return at(x).reshape(x.size, size)[:, k]
-
-            made.append(_tabulated(rv.name, density, near(guesses), partial(near, others)))
-        return made, which.ravel().astype(np.intp)
+        return _tables(
+            rv.name,
+            densities,
+            lambda x, k: densities(x)[:, k],
+            lambda k: (near(guesses, k), partial(near, others, k)),
+        )
 
     def unconstrained(theta: FloatArray) -> FloatArray:
         if moved is None:
@@ -751,6 +732,28 @@ def _compiled_density(model: pm.Model, rv: Variable) -> DensityVariable:
         return moved(theta.reshape(len(theta), *shape_now(rv))).reshape(len(theta), -1)
 
     return DensityVariable(rv, tables, unconstrained, transform is not None)
+
+
+def _at_every_entry(x: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """Arrays of a shape that are filled with one number each, (N, *shape)."""
+    return np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (x.size, *shape)).copy()
+
+
+def _tables(
+    name: str,
+    densities: Callable[[FloatArray], FloatArray],
+    density: Callable[[FloatArray, int], FloatArray],
+    near: Callable[[int], tuple[list[float], Callable[[], list[float]]]],
+) -> tuple[list[Table], NDArray[np.intp]]:
+    """Tabulate the densities ``density(x, k)`` of coefficients k, each different one once; which table each has.
+
+    ``densities(x)`` are those of all, (N, d). ``near`` says about which points of k the nodes are finest, and, if these will not do, about which others.
+    """
+    with np.errstate(all="ignore"):
+        probes = densities(np.random.default_rng(0).standard_cauchy(16))
+    _, first, which = np.unique(np.nan_to_num(probes), axis=1, return_index=True, return_inverse=True)
+    made = [_tabulated(name, partial(density, k=int(k)), *near(int(k))) for k in first]
+    return made, which.ravel().astype(np.intp)
 
 
 def _tabulated(

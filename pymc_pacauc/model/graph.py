@@ -52,10 +52,8 @@ from pytensor.tensor.type import TensorType
 
 from pymc_pacauc.numerics import FloatArray, slices
 
-Evaluate = Callable[[FloatArray], list[FloatArray]]
 
-
-def affine_map(evaluate: Evaluate, d: int) -> tuple[FloatArray, FloatArray]:
+def affine_map(evaluate: Callable[[FloatArray], list[FloatArray]], d: int) -> tuple[FloatArray, FloatArray]:
     """Return the value at zero, and the change towards each unit vector, one row each."""
     values = evaluate(np.eye(d + 1, d, k=-1))[0]
     return values[0], values[1:] - values[0]
@@ -234,7 +232,8 @@ def flat_variables(model: pm.Model) -> FlatVariables:
         raise ValueError(
             'model has no free variables: add the coefficients of its scores, such as pm.Normal("theta", shape=d).'
         )
-    known = [_value_shape(model, value) for value in model.value_vars]
+    pairs = [(value, model.values_to_rvs[value]) for value in model.value_vars]
+    known = [_known_shape(rv if model.rvs_to_transforms[rv] is None else value) for value, rv in pairs]
     shapes = [shape for shape in known if shape is not None]
     if len(shapes) < len(known):
         start = model.initial_point()
@@ -246,13 +245,6 @@ def shape_now(variable: Variable) -> tuple[int, ...]:
     """The shape of a variable of a model, with the data it holds now."""
     shape = _known_shape(variable)
     return tuple(int(size) for size in variable.shape.eval()) if shape is None else shape
-
-
-def _value_shape(model: pm.Model, value: Variable) -> tuple[int, ...] | None:
-    if None not in value.type.shape:
-        return tuple(value.type.shape)
-    rv = model.values_to_rvs[value]
-    return _known_shape(rv) if model.rvs_to_transforms[rv] is None else None
 
 
 def _known_shape(variable: Variable) -> tuple[int, ...] | None:

@@ -747,7 +747,8 @@ def _tables(
 ) -> tuple[list[Table], NDArray[np.intp]]:
     """Tabulate the densities ``density(x, k)`` of coefficients k, each different one once; which table each has.
 
-    ``densities(x)`` are those of all, (N, d). ``near`` says about which points of k the nodes are finest, and, if these will not do, about which others.
+    ``densities(x)`` are those of all, (N, d). ``near`` says about which points of k the nodes are finest, and, if these
+    will not do, about which others.
     """
     with np.errstate(all="ignore"):
         probes = densities(np.random.default_rng(0).standard_cauchy(16))

@@ -356,7 +356,8 @@ def choose_lengthscale(
                 value, gradient = evidence(start + free @ t)
                 return value, gradient @ free
 
-            found = climb(objective, t.size, slope=1e-2, max_evaluations=max_evaluations, farthest=farthest)
+            ends = {"slope": 1e-2, "gain": 1e-7, "farthest": farthest}
+            found = climb(objective, t.size, max_evaluations=max_evaluations, **ends)
             t, converged, message = found.x, bool(found.success), str(found.message)
     features, best = evidence.fit(start + free @ t, "fit", anew=True)
     return LengthscaleChoice(features, best, tuple(evidence.trace), converged and best.converged, message)

@@ -302,11 +302,12 @@ def climb(
     slope: float,
     max_evaluations: int,
     farthest: float = FARTHEST,
+    gain: float = 1e-10,
 ) -> optimize.OptimizeResult:
     """Maximise ``objective(t) -> value, gradient`` from zero by L-BFGS.
 
-    The search ends where no entry of the gradient is above ``slope``. Coordinates move at most FARTHEST down and
-    ``farthest`` up.
+    The search ends where no entry of the gradient is above ``slope``, or a step gains less than the share ``gain``.
+    Coordinates move at most FARTHEST down and ``farthest`` up.
     """
     first = objective(np.zeros(dimension))
     unit = max(1.0, 1.5 * float(np.abs(first[1]).max()))  # in which the first step, the gradient, is not too long
@@ -321,7 +322,7 @@ def climb(
         jac=True,
         method="L-BFGS-B",
         bounds=[(-FARTHEST, farthest)] * dimension,
-        options={"maxfun": max_evaluations, "gtol": slope / unit, "ftol": 1e-10},
+        options={"maxfun": max_evaluations, "gtol": slope / unit, "ftol": gain},
     )
 
 

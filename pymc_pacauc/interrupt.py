@@ -34,7 +34,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 UNCHECKED = "_numba_unpickle"  # the function that numba calls for arrays, in numba/core/serialize.py
-AGAIN = 0.001  # seconds until a signal that arrived inside of it is sent again; doubled: not noticeable
 
 
 class StoppedEarly(Exception):
@@ -78,7 +77,7 @@ def _in_unchecked(frame: FrameType | None) -> bool:
 def _careful(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, as Python's own handler does; inside of numba, send the signal again a little later."""
     if _in_unchecked(frame):
-        threading.Timer(AGAIN, _thread.interrupt_main).start()
+        threading.Timer(0.001, _thread.interrupt_main).start()
     else:
         signal.default_int_handler(number, frame)
 

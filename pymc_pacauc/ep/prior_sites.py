@@ -199,7 +199,7 @@ class SparseGaussian:
     cavity_precision, cavity_shift
         tau and nu of every coefficient.
     scale, basis, factor
-        S^(1/2), E (None for the identity) and L.
+        S^(1/2), E and L.
     """
 
     precision: FloatArray
@@ -212,7 +212,7 @@ class SparseGaussian:
     cavity_precision: FloatArray
     cavity_shift: FloatArray
     scale: FloatArray
-    basis: FloatArray | None
+    basis: FloatArray
     factor: FloatArray
 
     @property
@@ -245,29 +245,26 @@ class SparseGaussian:
 
     def covariance(self) -> FloatArray:
         inner = linalg.cho_solve((self.factor, True), np.eye(len(self.factor)))
-        if self.basis is not None:
-            inner = np.eye(self.mean.size) + self.basis @ (inner - np.eye(len(inner))) @ self.basis.T
+        inner = np.eye(self.mean.size) + self.basis @ (inner - np.eye(len(inner))) @ self.basis.T
         return inner * np.outer(self.scale, self.scale)
 
     def spread_of(self, rows: FloatArray, *, variances: bool = False) -> FloatArray:
         """Compute the covariance (or variances) of ``rows @ w``, rows of shape (m, d), without that of w."""
         scaled = rows * self.scale
-        inside = scaled if self.basis is None else scaled @ self.basis
+        inside = scaled @ self.basis
         root = linalg.solve_triangular(self.factor, inside.T, lower=True, check_finite=False).T
 
         def square(a: FloatArray) -> FloatArray:
             return np.asarray(np.einsum("ij,ij->i", a, a) if variances else a @ a.T)
 
-        return square(root) if self.basis is None else square(root) + (square(scaled) - square(inside))
+        return square(root) + (square(scaled) - square(inside))
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (draws, d)."""
         noise = rng.standard_normal((len(self.factor), draws))
         inside = linalg.solve_triangular(self.factor, noise, lower=True, trans="T").T
-        if self.basis is not None:
-            free = rng.standard_normal((draws, self.mean.size))
-            inside = free + (inside - free @ self.basis) @ self.basis.T
-        return self.mean + inside * self.scale
+        free = rng.standard_normal((draws, self.mean.size))
+        return self.mean + (free + (inside - free @ self.basis) @ self.basis.T) * self.scale
 
     def log_partition(self) -> float:
         """Compute the log of the integral of exp(-w'Qw/2 + (h + A'r)'w), without log (2 pi)^(d/2)."""
@@ -291,36 +288,22 @@ def sparse_gaussian(
     base = np.where(low, 1.0, u)
     scale = base**-0.5
     deficit = np.where(low, u - 1.0, 0.0)
-    if rotation is None:
-        rows, basis = None, None
-        weights, r = precision + np.diag(deficit), shift
-        left = scale[:, None] * weights  # F' P
-        inner = np.eye(u.size) + left * scale
-        into_factor = scale * (h + r)
-    else:
-        rows = np.vstack([rotation, np.eye(u.size)[low]])
-        weights, r = linalg.block_diag(precision, np.diag(deficit[low])), np.append(shift, np.zeros(low.sum()))
-        basis, upper = linalg.qr(scale[:, None] * rows.T, mode="economic", check_finite=False)
-        left = upper @ weights
-        inner = np.eye(len(upper)) + left @ upper.T
-        into_factor = basis.T @ (scale * h) + upper @ r
+    identity = np.eye(u.size)
+    rows = np.vstack([identity if rotation is None else rotation, identity[low]])
+    weights, r = linalg.block_diag(precision, np.diag(deficit[low])), np.append(shift, np.zeros(low.sum()))
+    basis, upper = linalg.qr(scale[:, None] * rows.T, mode="economic", check_finite=False)
+    left = upper @ weights
+    inner = np.eye(len(upper)) + left @ upper.T
     try:
         factor = np.linalg.cholesky(0.5 * (inner + inner.T))
     except np.linalg.LinAlgError:
         return None
     whitened = linalg.solve_triangular(factor, left, lower=True, check_finite=False)
-    solved = linalg.cho_solve((factor, True), into_factor, check_finite=False)
+    solved = linalg.cho_solve((factor, True), basis.T @ (scale * h) + upper @ r, check_finite=False)
     root = linalg.solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False).T
-    if rows is None:
-        reduced_mean = scale * solved
-        seen = np.diagonal(weights) - np.einsum("ij,ij->j", whitened, whitened)
-        residual = r - weights @ reduced_mean
-        root = scale[:, None] * root
-    else:
-        reduced_mean = upper.T @ solved
-        seen = np.einsum("ij,ij->j", rows, (weights - whitened.T @ whitened) @ rows)
-        residual = rows.T @ (r - weights @ reduced_mean)
-        root = upper.T @ root
+    reduced_mean = upper.T @ solved
+    seen = np.einsum("ij,ij->j", rows, (weights - whitened.T @ whitened) @ rows)
+    residual = rows.T @ (r - weights @ reduced_mean)
     mean = (h + residual) / base
     with np.errstate(divide="ignore", invalid="ignore"):
         cavity_precision = seen / (1.0 - seen / base) - deficit
@@ -334,7 +317,7 @@ def sparse_gaussian(
         site_shift=h,
         mean=mean,
         reduced_mean=reduced_mean[:k],
-        reduced_root=np.ascontiguousarray(root[:k]),
+        reduced_root=np.ascontiguousarray(upper.T[:k] @ root),
         cavity_precision=cavity_precision,
         cavity_shift=residual + deficit * mean + cavity_precision * mean,
         scale=scale,

@@ -133,7 +133,7 @@ class SitesPosterior:
             lower = below + np.log1p(-0.5 * np.exp(log_mass - below))
             upper = above + np.log1p(-0.5 * np.exp(log_mass - above))
             normal = np.where(lower < upper, ndtri_exp(lower), -ndtri_exp(upper))
-            apart = np.isfinite(normal) & (np.abs(normal) < FARTHEST_QUANTILE)
+            apart = np.isfinite(normal) & (np.abs(normal) < 30.0)  # farther out, steps are smaller than rounding
             nodes, normal = nodes[apart], q.mean[k] + np.sqrt(q.variance[k]) * normal[apart]
             apart = np.append(True, np.diff(normal) > 1e-12 * np.abs(normal[:-1]) + 1e-300)
             found[int(k)] = nodes[apart], normal[apart]
@@ -165,11 +165,9 @@ class SitesPosterior:
 
 
 LEAST_SWEEPS = 20  # of a fit without a group, from the slab to the spikes
-FARTHEST_QUANTILE = 30.0  # standard deviations of the Gaussian beyond which marginals are not followed
 HALF_WIDTH = 6.0  # of log r around a draw's, where its law is integrated; less for more than 25 coefficients
 LENGTHS = 121  # nodes of that; with half as many, errors of 1e-3 in 100 coefficients
 CLOSEST = 1e-6  # of log r, from the end of a bounded support; larger by 1e3, evidences are 0.01 off
-MOST_NODES = 200_000  # of a table that is refined once more: coefficients 3000 standard deviations from zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -514,7 +512,6 @@ def solve(
     Gaussian prior (every coefficient in the slab), whose sweeps count.
     """
     check_offset(problem)
-    assert problem.sites is not None
     start = plan.start if rough is None else rough
     assert not isinstance(start, str)
     before = () if rough is None else rough.history
@@ -541,6 +538,7 @@ def solve(
     sparse = "the inclusion probability or v0, " if problem.spikes is not None else ""
     advice = f"Raise max_sweeps, {sparse}lower gamma, or check the result against tempering SMC."
     warn_of("EP", found, len(history), plan.tolerance, log_evidence, advice, stacklevel=4)
+    assert problem.sites is not None
     sites = q.matched(problem.sites)
     narrowest = Interventions(narrowest_sites=int(sites.narrowest.sum()))
     return SitesFit(
@@ -569,7 +567,9 @@ def with_finer_tables(problem: Problem, q: SparseGaussian) -> Problem | None:
         wanted = 2.0 * (nodes[place] - nodes[place - 1]) / np.sqrt(q.variance[k])
         table = prior.which[k]
         parts[table] = max(parts[table], int(np.ceil(wanted)) if wanted > 1.0 else 1)
-    if parts.max() == 1 or max(table.nodes.size for table in prior.tables) > MOST_NODES:
+    if (
+        parts.max() == 1 or max(table.nodes.size for table in prior.tables) > 200_000
+    ):  # 3000 posterior standard deviations
         return None
     tables = tuple(table.refined(int(times)) for table, times in zip(prior.tables, parts, strict=True))
     return replace(problem, sites=replace(prior, tables=tables))

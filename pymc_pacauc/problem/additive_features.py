@@ -38,7 +38,6 @@ from pymc_pacauc.problem.kernel_features import rows_like
 
 POINTS = 64  # of a table, at quantiles; twice as many make it twice as large and follow steeper functions
 LEVELS = 8  # distinct values up to which each has a coefficient; with more, the bend is a smooth function
-FARTHEST = 3.0  # standard deviations at which standard scores are truncated
 # Eigenfunctions of a bend, at most: they leave out less than 2 % of its variance. Twice as many: a fit takes four times
 # as long.
 FUNCTIONS = 4
@@ -227,7 +226,7 @@ def _functions(x: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArr
     points, z = values[kept], ndtri(below[kept])
     share = np.bincount(np.searchsorted(0.5 * (points[1:] + points[:-1]), values), mass)  # of rows nearest each point
     sd = np.sqrt(mass @ (values - mass @ values) ** 2)
-    line = _centred(z + np.clip((points - mass @ values) / sd, -FARTHEST, FARTHEST), x, points, weights)
+    line = _centred(z + np.clip((points - mass @ values) / sd, -3.0, 3.0), x, points, weights)
     line /= np.sqrt(np.average(_between(x, points, line)[:, 0] ** 2, weights=weights))
     kernel = np.eye(z.size) if values.size <= LEVELS else np.exp(-0.5 * (z[:, None] - z) ** 2)
     root = np.sqrt(share)[:, None]
@@ -237,7 +236,8 @@ def _functions(x: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArr
     leading = [k for k in range(z.size - 1, -1, -1) if variance[k] > 1e-6 * share.sum()][
         : LEVELS if values.size <= LEVELS else FUNCTIONS
     ]
-    bends = functions[:, leading] * np.sqrt(variance[leading]) / root
+    upwards = np.where(functions[-1, leading] < 0.0, -1.0, 1.0)  # at the largest value: rounding would choose a sign
+    bends = functions[:, leading] * upwards * np.sqrt(variance[leading]) / root
     return points, np.hstack([line, _centred(bends, x, points, weights)])
 
 

@@ -37,8 +37,6 @@ from scipy.spatial.distance import cdist, pdist
 from pymc_pacauc.comparison.risk import distinct_rows
 from pymc_pacauc.numerics import FloatArray, check_whole, checked_rows, finite_array, slices
 
-MEDIAN_ROWS = 1000
-
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
@@ -91,12 +89,12 @@ COVARIANCES = {
 
 
 def median_distance(X: FloatArray) -> float:
-    """Compute the median distance between different rows, of at most ``MEDIAN_ROWS`` of them, evenly spread.
+    """Compute the median distance between different rows, of at most 1000 of them, evenly spread.
 
     >>> median_distance(np.array([[0.0], [1.0], [1.0], [4.0]]))
     3.0
     """
-    some = X[np.unique(np.linspace(0, len(X) - 1, MEDIAN_ROWS).astype(int))]
+    some = X[np.unique(np.linspace(0, len(X) - 1, 1000).astype(int))]
     distances = pdist(some)
     apart = distances[distances > 0.0]
     if not apart.size:
@@ -105,8 +103,6 @@ def median_distance(X: FloatArray) -> float:
 
 
 Kernel = Callable[[FloatArray, FloatArray], Any]
-
-DIAGONAL_ROWS = 64  # rows at a time, of the diagonal of a kernel without ``diag``
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,7 +347,7 @@ def _diagonal(kernel: Kernel, X: FloatArray) -> FloatArray:
     if hasattr(kernel, "diag"):
         values = np.array(kernel.diag(X), dtype=np.float64)
     else:
-        parts = np.split(X, range(DIAGONAL_ROWS, len(X), DIAGONAL_ROWS))
+        parts = [X[part] for part in slices(len(X), len(X))]
         values = np.concatenate([np.diagonal(_evaluate(kernel, part, part)) for part in parts])
     if not np.isfinite(values).all() or values.min() < 0.0 or values.max() <= 0.0:
         raise ValueError(

@@ -42,8 +42,6 @@ from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 
 Members = tuple[NDArray[np.intp], FloatArray]  # one side of a block: observations, and their weights
 
-LEAST_INCLUSION = 0.1
-
 
 class PriorSites:
     """Independent priors of coefficients, each a mixture of normals and of points, in units of the Gaussian prior.
@@ -714,7 +712,7 @@ def default_inclusion_probability(d: int) -> float:
     and gamma of the order of n, EP often has no fixed point that sparse: with 60 positives among 300 or 600
     observations, 81 coefficients and a Dirac spike it converged on 15 of 24 data sets, and with 0.1 on all.
     """
-    return max(float(-np.expm1(-1.0 / d)), LEAST_INCLUSION)
+    return max(float(-np.expm1(-1.0 / d)), 0.1)
 
 
 def check_gamma(gamma: Any) -> float:

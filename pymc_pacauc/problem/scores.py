@@ -231,13 +231,11 @@ class LinearScores:
             q, r = linalg.qr(design.T, mode="economic", check_finite=False)
             return ReducedScores(np.ascontiguousarray(r.T), offset, q.T)
         if self.d <= LARGEST_SPECTRUM and not _independent_columns(design):
-            factor, order = _pivoted_triangle(design)
-            diagonal = np.abs(np.diagonal(factor))
-            if diagonal.min() <= ROUNDING * diagonal.max():
-                # gesdd, SciPy's default, does not converge on some such designs.
-                _, singular, permuted = linalg.svd(factor[: self.d], check_finite=False, lapack_driver="gesvd")
-                rotation = permuted[:, np.argsort(order)]
-                rank = max(1, int(np.sum(singular > ROUNDING * singular[0])))
+            triangle = linalg.qr(design, mode="r", check_finite=False)[0][: self.d]
+            # gesdd, SciPy's default, does not converge on some such designs.
+            _, singular, rotation = linalg.svd(triangle, check_finite=False, lapack_driver="gesvd")
+            rank = max(1, int(np.sum(singular > ROUNDING * singular[0])))
+            if rank < self.d:
                 return ReducedScores(design @ rotation[:rank].T, offset, rotation[:rank])
         return ReducedScores(design, offset, None)
 
@@ -280,12 +278,3 @@ def _independent_columns(design: FloatArray) -> bool:
     factor, _, rank, _ = linalg.lapack.dpstrf(gram, tol=0.0)
     diagonal = np.diagonal(factor)
     return bool(rank == design.shape[1] and diagonal.min() > np.sqrt(ROUNDING) * diagonal.max())
-
-
-def _pivoted_triangle(design: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
-    """Compute R and the column order of a pivoted QR factorization; many rows are reduced by a QR first."""
-    d = design.shape[1]
-    if len(design) > 2 * d:
-        design = linalg.qr(design, mode="r", check_finite=False)[0][:d]
-    factor, order = linalg.qr(design, mode="r", pivoting=True, check_finite=False)
-    return factor, order

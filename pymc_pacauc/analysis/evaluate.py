@@ -202,7 +202,7 @@ class Units:
         return float(sizes.sum() ** 2 / (sizes @ sizes))
 
     def variance(self, above: FloatArray, below: FloatArray) -> float:
-        """Variance of the mean of ``above`` (of positive rows) and of ``below`` (of negative ones), which are equal.
+        """Compute the variance of the mean of ``above`` (of positive rows), which is that of ``below`` (of negative ones).
 
         DeLong's; for groups, Obuchowski's: the sums of the deviations within a group replace those of rows.
         """
@@ -283,7 +283,7 @@ def bootstrap(
 def delong(
     score: FloatArray, mask: Mask, ci_prob: float, groups: ArrayLike | None = None, new_rows: int | None = None
 ) -> AUCInterval:
-    """Interval of the AUC of one score vector, over the sampling of the rows (or groups), from DeLong's variance.
+    """Compute the interval of the AUC of one score, over the sampling of the rows (or groups), from DeLong's variance.
 
     The variance is that of a two-sample U-statistic, from each row's share in it (DeLong, DeLong and Clarke-Pearson,
     1988; by ranks as in Sun and Xu, 2014). It says how many independent pairs the AUC is worth, and the interval is
@@ -382,13 +382,13 @@ class Ranking:
         return cls(order, mask[order], last, np.append(np.inf, ordered[last]))
 
     def counts(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weight of the negative and positive rows with a score of at least each of the thresholds, (k + 1,)."""
+        """Sum the weights of negative and of positive rows with scores of at least each of the thresholds, (k + 1,)."""
         ordered = weights[self.order]
         false, true = (np.cumsum(ordered * rows)[self.last] for rows in (~self.positive, self.positive))
         return np.append(0.0, false), np.append(0.0, true)
 
     def points(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(FPR, TPR) of calling rows with a score of at least each of the thresholds positive, (k + 1,)."""
+        """Compute FPR and TPR of calling rows with a score of at least each of the thresholds positive, (k + 1,)."""
         false, true = self.counts(weights)
         return false / false[-1], true / true[-1]
 
@@ -663,6 +663,7 @@ def compare_auc(
 
 
 def _over_rows(a: FloatArray, b: FloatArray, units: Units, ci_prob: float) -> AUCComparison:
+    """Compare two scores over the sampling of units, by the interval of Agresti and Min for matched pairs."""
     mask, m = units.mask, units.smaller
     auc_a, auc_b = (1.0 - float(empirical_risk(score, mask)) for score in (a, b))
     (above_a, below_a), (above_b, below_b) = placements(a, mask), placements(b, mask)
@@ -713,7 +714,7 @@ def _of_a_draw(
 
 
 def central_interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
-    """Quantiles of draws that enclose the central ``ci_prob`` of them."""
+    """Return the quantiles of draws that enclose the central ``ci_prob`` of them."""
     low, high = np.quantile(values, tails(ci_prob))
     return float(low), float(high)
 

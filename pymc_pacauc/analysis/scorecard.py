@@ -208,13 +208,13 @@ def scorecard(
 
 
 def _total(counts: FloatArray, points: np.ndarray) -> FloatArray:
-    """Points of each row, equal where they are equal on paper."""
+    """Add up the points of each row, rounded to nine digits so that equal sums tie."""
     total: FloatArray = np.round(points @ counts.T, 9)
     return total
 
 
 def _step(column: FloatArray) -> float:
-    """1 for two values; else 1, 2 or 5 times a power of ten, the closest to the standard deviation."""
+    """Return the step of a column: 1 for two values; else 1, 2 or 5 times a power of ten, nearest to its sd."""
     spread = float(column.std())
     if spread == 0.0 or np.unique(column).size <= 2:
         return 1.0
@@ -223,7 +223,7 @@ def _step(column: FloatArray) -> float:
 
 
 def _terms(counts: FloatArray, coefficients: FloatArray, number: int) -> list[int]:
-    """Columns that approximate the score best, found backwards."""
+    """Choose the columns that approximate the score best, by backward elimination."""
     kept = [int(k) for k in np.flatnonzero((coefficients != 0.0) & (counts.std(axis=0) > 0.0))]
     gram = counts.T @ counts
     gram += 1e-9 * np.diag(np.diag(gram))  # so that of columns that say the same one leaves at no cost
@@ -236,7 +236,7 @@ def _terms(counts: FloatArray, coefficients: FloatArray, number: int) -> list[in
 
 
 def _round(counts: FloatArray, coefficients: FloatArray, mask: Mask, points: int) -> np.ndarray:
-    """Whole numbers of at most ``points`` whose score has a large AUC."""
+    """Round the coefficients to whole numbers of at most ``points`` whose score has a large AUC."""
 
     def aucs(candidates: np.ndarray) -> FloatArray:
         return 1.0 - np.asarray(empirical_risk(_total(counts, candidates), mask))

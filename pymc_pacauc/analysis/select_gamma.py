@@ -277,7 +277,10 @@ def select_gamma(
     if method == "smc":
         if model is None:
             raise ValueError('method="smc" takes a PyMC model; for a problem of arrays use method="ep" or "vb".')
-        selection = _by_tempering(model, gammas, folds, groups, get_random_generator(random_seed), progressbar)
+        rng, target = get_random_generator(random_seed), tempered_model(model)
+        choice, at = choose_tempered(target, gammas, folds, groups=groups, rng=rng, progressbar=progressbar)
+        rows = [at(each.gamma).row for each in choice.candidates]
+        selection = _selection(rows, at(choice.gamma).draws(model, target.fitted_to, rng), "auc", "SMC", choice)
     else:
         source = None if model is None else _source(model)
         if source is None:
@@ -399,27 +402,6 @@ def _tell_unconverged(selection: GammaSelection, gammas: ArrayLike | None) -> No
         )
 
 
-# -- tempering SMC ---------------------------------------------------------------------------------------------------
-
-
-def _by_tempering(
-    model: pm.Model,
-    gammas: ArrayLike | None,
-    folds: int,
-    groups: ArrayLike | None,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> GammaSelection:
-    target = tempered_model(model)
-    choice, at = choose_tempered(target, gammas, folds, groups=groups, rng=rng, progressbar=progressbar)
-    rows = [at(each.gamma).row for each in choice.candidates]
-    refit = at(choice.gamma).draws(model, target.fitted_to, rng)
-    return _selection(rows, refit, "auc", "SMC", choice)
-
-
-# -- both ------------------------------------------------------------------------------------------------------------
-
-
 def _selection(
     rows: list[dict[str, Any]], refit: Any, criterion: str, method: str, choice: rule.GammaChoice | None = None
 ) -> GammaSelection:
@@ -442,7 +424,7 @@ def _selection(
 
 
 def _gamma_data(model: pm.Model, terms: Sequence[AUCTerm]) -> dict[SharedVariable, float]:
-    """The ``pm.Data`` that are the gammas of the model's terms, and the share of each in the sum of all."""
+    """Return the ``pm.Data`` that are the gammas of the model's terms, and the share of each in the sum of all."""
     total = sum(term.gamma for term in terms)
     found = {}
     for potential in dict.fromkeys(term.potential for term in terms):
@@ -460,13 +442,16 @@ def _gamma_data(model: pm.Model, terms: Sequence[AUCTerm]) -> dict[SharedVariabl
 
 
 def _same_rows(terms: Sequence[AUCTerm], groups: ArrayLike | None) -> ArrayLike | None:
-    """Groups of the scores of several terms, one term after the other: terms of one length are about the same rows."""
+    """Return groups of the scores of several terms, concatenated: terms of one length are about the same rows."""
     sizes = [term.labels.size for term in terms]
     same = len(set(sizes)) == 1
     if groups is None:
         return np.tile(np.arange(sizes[0]), len(terms)) if same else None
     given = np.asarray(groups, dtype=None if hasattr(groups, "__array__") else object)
     return np.tile(given, len(terms)) if same and given.shape == (sizes[0],) else groups
+
+
+# -- tempering SMC ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -509,13 +494,13 @@ class Tempered:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The row of the table of gammas, without folds; there is no certificate."""
+        """Columns of the table of gammas about training rows; there is no certificate."""
         risk, log_z = self.expected_risk, self.log_evidence
         known = {"training_auc": 1.0 - risk, "log_evidence": log_z, "divergence": -self.gamma * risk - log_z}
         return {"gamma": self.gamma, **known, "certified_auc": np.nan, "converged": True}
 
     def held_out_auc(self, comparison: Comparison) -> tuple[float, float]:
-        """AUC by ``comparison`` of the mean score, and of a draw averaged over draws.
+        """Compute the AUC by ``comparison`` of the mean score, and of a draw averaged over draws.
 
         A tie counts one half, whatever the model says.
         """
@@ -547,7 +532,7 @@ class Tempered:
 
 
 def tempered_model(model: pm.Model) -> TemperedModel:
-    """The model on arrays where its scores are affine in Gaussian variables, else as a graph."""
+    """Read the model as arrays where its scores are affine in Gaussian variables, else keep its graph."""
     terms = linear_terms(model)  # refuses a model without one
     risks = {term.risk for term in terms}
     others = [*model.observed_RVs, *(v for v in model.potentials if not risks & set(ancestors([v])))]
@@ -570,7 +555,7 @@ def tempered_model(model: pm.Model) -> TemperedModel:
 def temper(
     target: TemperedModel, comparison: Comparison, gamma: float, settings: Settings, rng: np.random.Generator
 ) -> Callable[[float], Tempered]:
-    """The posterior given ``comparison`` at every gamma up to this one, each reweighted from the nearest stage."""
+    """Run SMC; return the function of gamma (up to this one) that reweights the nearest stage to its posterior."""
     path, scores = target.path(comparison, gamma)
     stages: list[tuple[Stage, FloatArray, FloatArray]] = []
 
@@ -600,7 +585,7 @@ def choose_tempered(
     rng: np.random.Generator,
     progressbar: bool = False,
 ) -> tuple[rule.GammaChoice, Callable[[float], Tempered]]:
-    """:func:`~pymc_pacauc.tune.gamma.choose_gamma` by SMC, and the posterior given all rows at any of its gammas.
+    """Choose gamma by SMC; return the choice, and the function of gamma that gives the posterior of all rows.
 
     Each fold, and all rows, have a run of their own, so rows are assigned to folds once.
     """

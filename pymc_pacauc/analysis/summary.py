@@ -270,7 +270,7 @@ def summary(
 def _of_draws(
     drawn: Any, source: Any, var_names: Sequence[str] | None, options: dict[str, Any]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """ArviZ's table of the draws, with inclusion probabilities, and the variables that are too large for it."""
+    """Return ArviZ's table of the draws, with inclusion probabilities, and the variables that are too large for it."""
     if isinstance(drawn, NestedApproximation):  # no Gaussian: draws of it are summarised
         source, drawn = drawn, as_result(drawn.sample(DRAWS, random_seed=0))
         options = {"kind": "stats", **options}
@@ -287,7 +287,7 @@ def _of_draws(
 
 
 def _sparse_names(posterior: xr.Dataset) -> list[str]:
-    """Names of the spike-and-slab variables whose indicators were drawn."""
+    """Return the names of the spike-and-slab variables whose indicators were drawn."""
     return [str(name).removesuffix("_included") for name in posterior.data_vars if str(name).endswith("_included")]
 
 
@@ -389,7 +389,7 @@ def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[st
 
 
 def _of_estimator(estimator: Any, ci_prob: float) -> pd.DataFrame:
-    """Coefficients of X with calibrated spread, in the units of X."""
+    """Summarise the coefficients of X with calibrated spread, in the units of X."""
     posterior = estimator.scores_[0].posterior
     if posterior.features is not None:
         raise TypeError("summary() is for scores that are linear in X; for this estimator use report().")

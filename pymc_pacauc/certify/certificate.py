@@ -414,6 +414,7 @@ def _check(result: Any, fitted: Provenance, bound: str, sampling: str, tuned_pri
 
 
 def _fit_of(result: Any, why: str) -> Fit:
+    """Return the fit of a result; refuse draws, with the reason ``why`` they do not suffice."""
     fit: Fit | None = getattr(result, "fit", None)
     if fit is None:
         raise ValueError(f"{why}: pass the result of pm.fit(method=pac.EP()).")

@@ -24,7 +24,7 @@ LINES = ("-", "--", "-.", ":")
 def new_axes(
     ax: Any = None, *, rows: int = 1, columns: int = 1, figsize: tuple[float, float] = (6.0, 4.5), **options: Any
 ) -> np.ndarray:
-    """``rows * columns`` axes as a flat array: those given, or those of a new figure."""
+    """Return ``rows * columns`` axes as a flat array: those given, or those of a new figure."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:

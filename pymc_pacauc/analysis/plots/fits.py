@@ -79,7 +79,12 @@ def plot_marginals(approx: Any, idata: Any = None, *, coefficients: Sequence[str
     unknown = [label for label in shown if label not in labels]
     if unknown:
         raise ValueError(f"coefficients has unknown names, {', '.join(unknown)}; there are {', '.join(labels[:20])}.")
-    draws = None if idata is None else _flat_draws(names, idata)
+    posterior = None if idata is None else dataset_of(idata, "posterior")
+    if idata is not None and posterior is None:
+        raise TypeError(
+            f"idata must be draws, the result of pm.sample() or approx.sample(); got {type(idata).__name__}."
+        )
+    draws = None if posterior is None else flat_draws(posterior, names)
     axes = panels(ax, len(shown), 2.7, 2.4)
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     gaussian = approx.posterior is approx.fit.posterior
@@ -222,15 +227,6 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
     axes.set(xscale="log", xlabel=r"spike variance $v_0$", ylabel="posterior mean")
     axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes
-
-
-def _flat_draws(names: Sequence[str], idata: Any) -> np.ndarray:
-    posterior = dataset_of(idata, "posterior")
-    if posterior is None:
-        raise TypeError(
-            f"idata must be draws, the result of pm.sample() or approx.sample(); got {type(idata).__name__}."
-        )
-    return flat_draws(posterior, names)
 
 
 def _probabilities(result: Any) -> tuple[np.ndarray, Any]:

@@ -202,7 +202,7 @@ class Units:
         return float(sizes.sum() ** 2 / (sizes @ sizes))
 
     def variance(self, above: FloatArray, below: FloatArray) -> float:
-        """Compute the variance of the mean of ``above`` (of positive rows), which is that of ``below`` (of negative ones).
+        """Compute the variance of the mean of ``above`` (positive rows), which is that of ``below`` (negative rows).
 
         DeLong's; for groups, Obuchowski's: the sums of the deviations within a group replace those of rows.
         """

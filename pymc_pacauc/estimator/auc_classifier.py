@@ -224,7 +224,7 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
             rest = rest if strata is None else [stratified(pairs, strata) for pairs in rest]
             fitted = [score((place == k).astype(np.intp), pairs) for k, pairs in enumerate(rest)]
             if self.calibration is not None:
-                held_out = np.column_stack([each.held_out for each in fitted])
+                held_out = np.column_stack([np.asarray(each.held_out) for each in fitted])
                 self.softmax_ = fit_softmax(held_out, place, counted)
         self._keep(fitted)
         self.classes_ = classes

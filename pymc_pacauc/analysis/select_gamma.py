@@ -443,7 +443,7 @@ def _gamma_data(model: pm.Model, terms: Sequence[AUCTerm]) -> dict[SharedVariabl
 
 def _same_rows(terms: Sequence[AUCTerm], groups: ArrayLike | None) -> ArrayLike | None:
     """Return groups of the scores of several terms, concatenated: terms of one length are about the same rows."""
-    sizes = [term.labels.size for term in terms]
+    sizes = [term.comparison.n for term in terms]
     same = len(set(sizes)) == 1
     if groups is None:
         return np.tile(np.arange(sizes[0]), len(terms)) if same else None

@@ -19,7 +19,7 @@ from pytensor.tensor.type import TensorType
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs, encode_labels
 from pymc_pacauc.model.graph import Unreadable, evaluate
-from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, SurrogateOp, core_op
+from pymc_pacauc.model.op import AUCRisk, PairOp, SurrogateRisk, core_op
 
 RANDOM_GAMMA = (
     "gamma of {potential} is random ({names}). exp(-gamma * risk) is not a density of the data, because it is not "
@@ -65,7 +65,7 @@ class AUCTerm:
 
     potential: Variable
     risk: Variable
-    op: AUCRisk | ComparisonRisk
+    op: AUCRisk
     read: Callable[[], tuple[tuple[NDArray[Any], ...], float]]
 
     @property
@@ -82,11 +82,6 @@ class AUCTerm:
         return dict(zip(self.op.kind.arrays, self.read()[0], strict=True))
 
     @property
-    def labels(self) -> NDArray[Any]:
-        """The first of these arrays: labels or times."""
-        return self.read()[0][0]
-
-    @property
     def gamma(self) -> float:
         return self.read()[1]
 
@@ -96,8 +91,14 @@ class AUCTerm:
 
     @property
     def pairs(self) -> Pairs:
-        """The pairs, where the comparison is a fixed set of them."""
-        return fixed_pairs(self.potential.name, self.comparison)
+        """The pairs, where the comparison is a fixed set of them; refused where they depend on the scores."""
+        if isinstance(comparison := self.comparison, Pairs):
+            return comparison
+        raise refuse(
+            f"the partial AUC of {self.potential.name} (max_fpr) is not an average over fixed pairs, because which "
+            "negatives count depends on the scores (sampling can start from EP's fit of the same model without "
+            "max_fpr: step=pac.TemperingSMC(start=approx))"
+        )
 
 
 def classes_of(terms: Sequence[AUCTerm]) -> int:
@@ -106,25 +107,12 @@ def classes_of(terms: Sequence[AUCTerm]) -> int:
     return len(terms) if one else 0
 
 
-def fixed_pairs(potential: str, comparison: Comparison) -> Pairs:
-    """Return the pairs of a comparison; refuse one whose pairs depend on the scores."""
-    if isinstance(comparison, Pairs):
-        return comparison
-    raise refuse(
-        f"the partial AUC of {potential} (max_fpr) is not an average over fixed pairs, because which negatives count "
-        "depends on the scores (sampling can start from EP's fit of the same model without max_fpr: "
-        "step=pac.TemperingSMC(start=approx))"
-    )
-
-
 def found_terms(model: pm.Model) -> list[AUCTerm]:
     """Find the AUC terms of a model, at least one, each of the form ``-gamma * risk``."""
-    found = _risks(model)
-    if found:
-        return _terms(model, found)
-    losses = {
-        _core_op(v).loss for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), SurrogateOp)
-    }
+    found = compared(model, AUCRisk)
+    if found:  # a potential of several classes has a term for each of them
+        return [_term(model, p, risk, [other for q, other in found if q is p]) for p, risk in found]
+    losses = {_core_op(v).loss for _, v in compared(model, SurrogateRisk)}
     if losses:
         raise refuse(
             f'its AUC term is a smooth surrogate (loss="{", ".join(sorted(losses))}")',
@@ -137,7 +125,7 @@ def found_terms(model: pm.Model) -> list[AUCTerm]:
 def auc_terms(model: pm.Model) -> list[AUCTerm]:
     """Find all exact AUC terms, in the order of the potentials; none if one is not of the form ``-gamma * risk``."""
     try:
-        terms = _terms(model, _risks(model))
+        terms = found_terms(model)
         for term in terms:
             term.read()
     except NotLinearGaussianError:
@@ -145,34 +133,29 @@ def auc_terms(model: pm.Model) -> list[AUCTerm]:
     return terms
 
 
-def _risks(model: pm.Model) -> list[tuple[Variable, Variable]]:
-    """Return (potential, risk) for each exact AUC risk among the potentials."""
-    return _compared(model, AUCRisk | ComparisonRisk)
-
-
-def score_graphs(model: pm.Model) -> list[Variable]:
-    """Return the scores that the potentials compare, exactly or by a surrogate loss, in their order."""
-    return [v.owner.inputs[0] for _, v in _compared(model, AUCRisk | ComparisonRisk | SurrogateOp)]
-
-
-def _compared(model: pm.Model, ops: Any) -> list[tuple[Variable, Variable]]:
-    """Return (potential, output of one of the ``ops``), in the order of potentials, and of classes within one."""
+def compared(model: pm.Model, ops: type[PairOp] = PairOp) -> list[tuple[Variable, Variable]]:
+    """Return (potential, risk or surrogate loss), in the order of potentials, and of classes within one."""
     found = [(p, v) for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), ops)]
     return sorted(found, key=lambda each: (model.potentials.index(each[0]), _class_of(each[1]) or (0, 0)))
 
 
-def _class_of(risk: Variable) -> tuple[int, int] | None:
-    return getattr(getattr(_core_op(risk), "kind", None), "of_class", None)
+def score_graphs(model: pm.Model) -> list[Variable]:
+    """Return the scores that the potentials compare, exactly or by a surrogate loss, in their order."""
+    return [v.owner.inputs[0] for _, v in compared(model)]
 
 
 def has_classes(model: pm.Model) -> bool:
     """Whether all that is compared are the scores of unordered classes of one potential, exactly or by a surrogate."""
-    found = {(p, _class_of(v)) for p, v in _compared(model, AUCRisk | ComparisonRisk | SurrogateOp)}
-    return bool(found) and len({p for p, _ in found}) == 1 and all(which for _, which in found)
+    found = compared(model)
+    return len({p for p, _ in found}) == 1 and all(_class_of(v) for _, v in found)
+
+
+def _class_of(risk: Variable) -> tuple[int, int] | None:
+    return _core_op(risk).kind.of_class
 
 
 def is_auc_risk(variable: Variable) -> bool:
-    return isinstance(_core_op(variable), AUCRisk | ComparisonRisk)
+    return isinstance(_core_op(variable), AUCRisk)
 
 
 def names_of(variables: Iterable[Variable]) -> str:
@@ -181,11 +164,6 @@ def names_of(variables: Iterable[Variable]) -> str:
 
 def _core_op(variable: Variable) -> Any:
     return core_op(getattr(variable.owner, "op", None))
-
-
-def _terms(model: pm.Model, found: list[tuple[Variable, Variable]]) -> list[AUCTerm]:
-    """One term for each risk; a potential of several classes has one for each of them."""
-    return [_term(model, p, risk, [other for q, other in found if q is p]) for p, risk in found]
 
 
 def _term(model: pm.Model, potential: Variable, risk: Variable, risks: list[Variable]) -> AUCTerm:

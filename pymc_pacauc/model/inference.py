@@ -85,19 +85,14 @@ def approximate(
 ) -> EPApproximation:
     """Fit the problem of a model as the plan says, with a progress bar once it has taken a while."""
     plan = choose_plan(source.problem) if plan is None else plan
-    columns = [
-        TextColumn("change {task.fields[change]:.1e}"),
-        TextColumn("log Z {task.fields[log_evidence]:.2f}"),
-        TextColumn("E[risk] {task.fields[expected_risk]:.4f}", markup=False),
-    ]
+    shown = {"change": ("change", ".1e"), "log Z": ("log_evidence", ".2f"), "E[risk]": ("expected_risk", ".4f")}
+    columns = [TextColumn(f"{k} {{task.fields[{name}]:{form}}}", markup=False) for k, (name, form) in shown.items()]
     with LateBar(f"{'EP' if plan.power else 'VB'} sweeps", *columns, show=progressbar) as bar:
-        fitted = fit(
-            source.problem,
-            plan,
-            n_jobs=n_jobs,
-            callback=lambda record: bar.update(int(record["sweep"]), plan.max_sweeps, **record),
-        )
-    return EPApproximation(fitted, source)
+
+        def show(record: dict[str, Any]) -> None:
+            bar.update(int(record["sweep"]), plan.max_sweeps, **record)
+
+        return EPApproximation(fit(source.problem, plan, n_jobs=n_jobs, callback=show), source)
 
 
 class EP(Inference):
@@ -188,10 +183,7 @@ class EP(Inference):
         self.state = None
         if hyper not in ("integrate", "maximize"):
             raise ValueError(f'hyper must be "integrate" or "maximize"; got {hyper!r}.')
-        self.model = model
-        self.start = start
-        self.hyper = hyper
-        self.n_jobs = n_jobs
+        self.model, self.start, self.hyper, self.n_jobs = model, start, hyper, n_jobs
         self.options: dict[str, Any] = {
             "power": power,
             "pairs": pairs,
@@ -259,16 +251,14 @@ class EP(Inference):
         """
         model = pm.modelcontext(self.model)
         options: dict[str, Any] = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
+        how: dict[str, Any] = {"n_jobs": self.n_jobs, "progressbar": progressbar}
         source = read_model(model)
         if isinstance(source, HyperModel):
-            self._approx = fit_nested(
-                source, self.method, self.hyper, n_jobs=self.n_jobs, progressbar=progressbar, **options
-            )
+            self._approx = fit_nested(source, self.method, self.hyper, **how, **options)
         else:
             warn_of_scales(source)
             start = None if self.start is None else self.start.fit
-            plan = plan_of(source.problem, self.method, start=start, **options)
-            self._approx = approximate(source, plan, n_jobs=self.n_jobs, progressbar=progressbar)
+            self._approx = approximate(source, plan_of(source.problem, self.method, start=start, **options), **how)
         self.hist = self._approx.hist
         for callback in callbacks or ():
             callback(self._approx, self.hist, len(self.hist))

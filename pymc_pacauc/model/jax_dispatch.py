@@ -7,17 +7,34 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.link.jax.dispatch import jax_funcify
 
-from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, ComparisonSurrogate, SurrogateRisk
+from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, SurrogateRisk
 from pymc_pacauc.numerics import NUMBERS_AT_ONCE
 
-PAIR_LOSS = {
-    "logistic": lambda margin: jax.nn.softplus(-margin) / jnp.log(2.0),
-    "hinge": lambda margin: jnp.maximum(0.0, 1.0 - margin),
-}
+
+def pair_loss(loss, margin):
+    """The loss of pairs of these margins; see :mod:`pymc_pacauc.comparison.surrogate`."""
+    return jax.nn.softplus(-margin) / jnp.log(2.0) if loss == "logistic" else jnp.maximum(0.0, 1.0 - margin)
+
+
+def on_host(op):
+    """Call ``op.evaluate`` on the host: the number of pairs and blocks depends on the values of the arrays."""
+
+    def evaluate(*inputs):
+        found = tuple(np.asarray(each) for each in op.evaluate(*(np.asarray(each) for each in inputs)))
+        return found if op.gradient else found[0]
+
+    def comparison(scores, *arrays):
+        number = jax.ShapeDtypeStruct((), scores.dtype)
+        like = (number, jax.ShapeDtypeStruct(scores.shape, scores.dtype)) if op.gradient else number
+        return jax.pure_callback(evaluate, like, jax.lax.stop_gradient(scores), *arrays, vmap_method="sequential")
+
+    return comparison
 
 
 @jax_funcify.register(AUCRisk)
 def jax_funcify_auc_risk(op, **kwargs):
+    if op.kind != TWO_CLASSES:
+        return on_host(op)
     tie_cost = 0.5 if op.ties == "half" else 0.0
 
     def auc_risk(scores, labels):
@@ -36,7 +53,8 @@ def jax_funcify_auc_risk(op, **kwargs):
 
 @jax_funcify.register(SurrogateRisk)
 def jax_funcify_surrogate_risk(op, **kwargs):
-    loss = PAIR_LOSS[op.loss]
+    if op.kind != TWO_CLASSES:
+        return on_host(op)
 
     def surrogate_risk(scores, labels):
         positive = labels > 0
@@ -44,7 +62,7 @@ def jax_funcify_surrogate_risk(op, **kwargs):
 
         @jax.checkpoint
         def row(s, values):
-            return jnp.sum(jnp.where(positive, 0.0, loss(s - values)))
+            return jnp.sum(jnp.where(positive, 0.0, pair_loss(op.loss, s - values)))
 
         def mean_loss(values):
             rows = jax.lax.map(lambda s: row(s, values), values, batch_size=rows_at_once)
@@ -53,20 +71,3 @@ def jax_funcify_surrogate_risk(op, **kwargs):
         return jax.value_and_grad(mean_loss)(scores)
 
     return surrogate_risk
-
-
-@jax_funcify.register(ComparisonRisk)
-@jax_funcify.register(ComparisonSurrogate)
-def jax_funcify_comparison(op, node=None, **kwargs):
-    """Called on the host: the number of pairs and blocks depends on the values of the arrays."""
-    with_gradient = isinstance(op, ComparisonSurrogate)
-
-    def on_host(*inputs):
-        return op.evaluate(*(np.asarray(each) for each in inputs))
-
-    def comparison(scores, *arrays):
-        number = jax.ShapeDtypeStruct((), scores.dtype)
-        like = (number, jax.ShapeDtypeStruct(scores.shape, scores.dtype)) if with_gradient else number
-        return jax.pure_callback(on_host, like, jax.lax.stop_gradient(scores), *arrays, vmap_method="sequential")
-
-    return comparison

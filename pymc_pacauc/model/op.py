@@ -15,7 +15,7 @@ surrogates of all comparisons except two classes, which compile to native code.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -49,50 +49,36 @@ from pymc_pacauc.comparison.surrogate import surrogate_risk as pairs_surrogate
 class ComparisonKind:
     """Names of the arrays in order, the first ``"y"`` or ``"time"``, and options that are no arrays.
 
-    ``class_weights`` are those of ordered classes, as items of a mapping; ``of_class`` says that of so many unordered
-    classes this one is compared with each other one, ``(which, how many)``.
+    ``options`` are items of those of :func:`~pymc_pacauc.comparison.kinds.label_comparison` or
+    :func:`~pymc_pacauc.comparison.censored.concordance`; a mapping as its items. ``of_class`` says that of so many
+    unordered classes this one is compared with each other one, ``(which, how many)``.
     """
 
     arrays: tuple[str, ...]
-    ordered: bool = False
-    class_weights: tuple[tuple[tuple[float, float], float], ...] | None = None
-    max_fpr: float | None = None
-    ipcw: bool = False
-    tau: float | None = None
-    cause: int = 1
-    horizon: tuple[float, ...] | None = None
+    options: tuple[tuple[str, Any], ...] = ()
     of_class: tuple[int, int] | None = None
 
     def comparison(self, *values: NDArray[Any]) -> Comparison:
         """The pairs of these arrays, or an error that says what is wrong with them."""
         return _comparison(self, *((v.dtype.str, v.shape, v.tobytes()) for v in values))
 
-    def build(self, given: dict[str, NDArray[Any]]) -> Comparison:
-        strata, weights = given.get("strata"), given.get("weights")
+    def build(self, given: dict[str, Any]) -> Comparison:
+        options = dict(self.options)
         if "time" in given:
-            return concordance(
-                given["time"],
-                given["event"],
-                strata=strata,
-                weights="ipcw" if self.ipcw else weights,
-                tau=self.tau,
-                cause=self.cause,
-                horizon=self.horizon,
-                entry=given.get("entry"),
-            )
-        y = given["y"]
+            return concordance(**given, **options)
         if self.of_class is not None:
             which, number = self.of_class
-            found = unordered_classes(y, weights)
+            found = unordered_classes(**given)
             if len(found) != number:
                 raise ValueError(
                     f"scores must have one column for each of the {len(found)} classes of y; got {number}."
                 )
             return found[which]
-        if not self.ordered:
-            y = y > 0  # as it is in every graph
-        ordered = dict(self.class_weights) if self.class_weights is not None else self.ordered
-        return label_comparison(y, strata=strata, weights=weights, ordered=ordered, max_fpr=self.max_fpr)
+        if "ordered" not in options:
+            given["y"] = given["y"] > 0  # as it is in every graph
+        elif isinstance(options["ordered"], tuple):
+            options["ordered"] = dict(options["ordered"])
+        return label_comparison(**given, **options)
 
 
 @lru_cache(maxsize=8)
@@ -110,7 +96,7 @@ NO_GRADIENT = (
     "pm.sample(step=pac.TemperingSMC()) or fit with pm.fit(method=pac.EP()); or replace the risk by a smooth surrogate,"
     ' pac.AUCPotential(..., loss="logistic").'
 )
-KERNEL_VERSION = 5  # part of PyTensor's disk-cache key: bump with every change of a kernel of two classes' surrogates
+KERNEL_VERSION = 6  # part of PyTensor's disk-cache key: bump with every change of a kernel of two classes' surrogates
 
 
 def core_op(op):
@@ -119,141 +105,78 @@ def core_op(op):
 
 
 class PairOp(Op):
-    """Shared parts: input checks, and labels without a gradient."""
+    """A function of one score vector and of the arrays of a comparison of some ``kind``, which have no gradient."""
+
+    gradient = False  # whether the gradient in the scores is a second output
+
+    def __init__(self, kind: ComparisonKind):
+        self.kind = kind
+        arrays = ",".join(["(n)"] * (1 + len(kind.arrays)))
+        self.gufunc_signature = f"{arrays}->(),(n)" if self.gradient else f"{arrays}->()"
 
     def make_node(self, scores, *labels):
         tensors = [pt.as_tensor(each) for each in (scores, *labels)]
         if any(each.type.ndim != 1 for each in tensors):
             raise ValueError("scores and labels must be vectors; Blockwise adds batch dimensions.")
-        inputs = [pt.cast(tensors[0], "float64"), *self.cast_labels(tensors[1:])]
-        return Apply(self, inputs, self.output_types(inputs))
+        tensors[0] = pt.cast(tensors[0], "float64")
+        if self.kind == TWO_CLASSES:
+            tensors[1] = pt.cast(tensors[1], "int8")
+        return Apply(self, tensors, [pt.dscalar(), tensors[0].type()] if self.gradient else [pt.dscalar()])
 
-    def cast_labels(self, labels):
-        return [pt.cast(each, "int8") for each in labels]
+    def perform(self, node, inputs, output_storage):
+        for storage, value in zip(output_storage, self.evaluate(*inputs), strict=True):
+            storage[0] = np.asarray(value)
 
     def connection_pattern(self, node):
         return [[i == 0] * len(node.outputs) for i in range(len(node.inputs))]
 
-    def L_op(self, inputs, outputs, output_grads):  # what PyTensor < 3 calls pullback
-        return self.pullback(inputs, outputs, output_grads)
-
-    def to_scores(self, inputs, gradient):
-        """Gradients of all inputs, of which the scores alone have one."""
-        return [gradient, *(DisconnectedType()() for _ in inputs[1:])]
-
-
-class ExactOp(PairOp):
-    """A risk without a gradient."""
-
-    def output_types(self, inputs):
-        return [pt.dscalar()]
-
     def pullback(self, inputs, outputs, cotangents):
-        return self.to_scores(inputs, grad_undefined(self, 0, inputs[0], NO_GRADIENT))
+        return [self.to_scores(inputs[0], outputs, cotangents), *(DisconnectedType()() for _ in inputs[1:])]
+
+    L_op = pullback  # what PyTensor < 3 calls it
 
 
-class SurrogateOp(PairOp):
-    """A mean convex loss, and its gradient as second output."""
+class AUCRisk(PairOp):
+    """Exact risk of one score vector, without a gradient; see :func:`pymc_pacauc.empirical_risk`."""
 
-    def output_types(self, inputs):
-        return [pt.dscalar(), inputs[0].type()]
+    __props__ = ("ties", "kind")
 
-    def pullback(self, inputs, outputs, cotangents):
-        if not isinstance(cotangents[1].type, DisconnectedType):
-            return self.to_scores(inputs, grad_not_implemented(self, 0, inputs[0], "No second derivatives."))
-        return self.to_scores(inputs, cotangents[0] * outputs[1])
-
-
-class AUCRisk(ExactOp):
-    """Exact pair risk of one score vector; see :func:`pymc_pacauc.empirical_risk`."""
-
-    __props__ = ("ties",)
-    gufunc_signature = "(n),(n)->()"
-
-    def __init__(self, ties: str):
+    def __init__(self, ties: str, kind: ComparisonKind = TWO_CLASSES):
+        super().__init__(kind)
         self.ties = ties
-        self.gufunc_spec = (f"{__name__}.risk_{ties}", 2, 1)  # what Blockwise calls for a whole batch
 
-    @property
-    def kind(self) -> ComparisonKind:
-        return TWO_CLASSES
+    def evaluate(self, scores, *arrays):
+        if self.kind == TWO_CLASSES:
+            if scores.size != arrays[0].size:
+                raise ValueError("scores and labels have different lengths.")
+            return two_class_risk(np.ascontiguousarray(scores)[None], arrays[0] > 0, ties=self.ties)
+        return comparison_risk(np.ascontiguousarray(scores)[None], self.kind.comparison(*arrays), ties=self.ties)
 
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = batch_risk(inputs[0], inputs[1], self.ties)
+    def to_scores(self, scores, outputs, cotangents):
+        return grad_undefined(self, 0, scores, NO_GRADIENT)
 
 
-class SurrogateRisk(SurrogateOp):
-    """A surrogate pair risk of one score vector, and its gradient as second output."""
+class SurrogateRisk(PairOp):
+    """A mean convex loss of one score vector, and its gradient as second output."""
 
-    __props__ = ("loss",)
-    gufunc_signature = "(n),(n)->(),(n)"
+    __props__ = ("loss", "kind")
+    gradient = True
 
-    def __init__(self, loss: str):
+    def __init__(self, loss: str, kind: ComparisonKind = TWO_CLASSES):
+        super().__init__(kind)
         self.loss = loss
 
-    def perform(self, node, inputs, output_storage):
-        value, gradient = LOSSES[self.loss](*inputs)
-        output_storage[0][0] = np.asarray(value)
-        output_storage[1][0] = gradient
-
-
-class ComparisonRisk(ExactOp):
-    """Exact risk of one score vector for any kind of comparison, whose arrays are further inputs."""
-
-    __props__ = ("kind", "ties")
-
-    def __init__(self, kind: ComparisonKind, ties: str):
-        self.kind, self.ties = kind, ties
-        self.gufunc_signature = f"{','.join(['(n)'] * (1 + len(kind.arrays)))}->()"
-
-    def cast_labels(self, labels):
-        return labels
-
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = self.evaluate(*inputs)
-
     def evaluate(self, scores, *arrays):
-        comparison = self.kind.comparison(*arrays)
-        return np.asarray(comparison_risk(np.ascontiguousarray(scores)[None], comparison, ties=self.ties)[0])
-
-
-class ComparisonSurrogate(SurrogateOp):
-    """A surrogate of :class:`ComparisonRisk`, and its gradient as second output."""
-
-    __props__ = ("kind", "loss")
-
-    def __init__(self, kind: ComparisonKind, loss: str):
-        self.kind, self.loss = kind, loss
-        self.gufunc_signature = f"{','.join(['(n)'] * (1 + len(kind.arrays)))}->(),(n)"
-
-    def cast_labels(self, labels):
-        return labels
-
-    def perform(self, node, inputs, output_storage):
-        output_storage[0][0], output_storage[1][0] = self.evaluate(*inputs)
-
-    def evaluate(self, scores, *arrays):
+        if self.kind == TWO_CLASSES:
+            return LOSSES[self.loss](scores, *arrays)
         pairs = self.kind.comparison(*arrays)
         assert isinstance(pairs, Pairs)  # a partial AUC has no surrogate
-        value, gradient = pairs_surrogate(np.ascontiguousarray(scores), pairs, self.loss)
-        return np.asarray(value), gradient
+        return pairs_surrogate(np.ascontiguousarray(scores), pairs, self.loss)
 
-
-def batch_risk(scores, labels, ties):
-    """Risk of ``scores[..., n]`` for ``labels[..., n]``, which broadcast; NaN where a class is missing."""
-    if scores.shape[-1] != labels.shape[-1]:
-        raise ValueError("scores and labels have different lengths.")
-    batch = np.broadcast_shapes(scores.shape[:-1], labels.shape[:-1])
-    n = scores.shape[-1]
-    if labels.size > n:  # labels differ along the batch: one row at a time
-        rows = zip(*(np.broadcast_to(x, (*batch, n)).reshape(-1, n) for x in (scores, labels)), strict=True)
-        return np.array([batch_risk(s, y, ties) for s, y in rows]).reshape(batch)
-    found = two_class_risk(np.ascontiguousarray(scores).reshape(-1, n), labels.reshape(n) > 0, ties=ties)
-    return np.broadcast_to(found.reshape(scores.shape[:-1]), batch)
-
-
-risk_half = partial(batch_risk, ties="half")
-risk_strict = partial(batch_risk, ties="strict")
+    def to_scores(self, scores, outputs, cotangents):
+        if not isinstance(cotangents[1].type, DisconnectedType):
+            return grad_not_implemented(self, 0, scores, "No second derivatives.")
+        return cotangents[0] * outputs[1]
 
 
 class Product(Dot):
@@ -263,8 +186,7 @@ class Product(Dot):
         output_storage[0][0] = np.dot(*inputs)
 
 
-@register_funcify_default_op_cache_key(ExactOp)
-@register_funcify_default_op_cache_key(ComparisonSurrogate)
+@register_funcify_default_op_cache_key(AUCRisk)
 @register_funcify_default_op_cache_key(Product)
 def call_perform(op, node=None, **kwargs):
     """Call ``op.perform`` from numba code: 0.1 s to compile, 5 microseconds a call.
@@ -272,13 +194,12 @@ def call_perform(op, node=None, **kwargs):
     Native code of a risk would be compiled anew for every model. What numba keeps on disk holds ``op``, not its code.
     """
     outputs = [get_numba_type(output.type) for output in node.outputs]
-    single = len(outputs) == 1
-    returned = outputs[0] if single else types.Tuple(outputs)
+    returned = outputs[0] if len(outputs) == 1 else types.Tuple(outputs)
 
     def perform(inputs):
-        storage = [[None]] if single else [[None], [None]]
+        storage = [[None] for _ in outputs]
         op.perform(None, inputs, storage)
-        return storage[0][0] if single else (storage[0][0], storage[1][0])
+        return storage[0][0] if len(outputs) == 1 else tuple(each[0] for each in storage)
 
     @numba_njit
     def perform_in_python(*inputs):
@@ -291,6 +212,8 @@ def call_perform(op, node=None, **kwargs):
 
 @register_funcify_default_op_cache_key(SurrogateRisk)
 def numba_funcify_surrogate_risk(op, node=None, **kwargs):
+    if op.kind != TWO_CLASSES:
+        return call_perform(op, node)
     kernel = LOSSES[op.loss]
 
     @numba_njit
@@ -309,7 +232,7 @@ class ProductsOfScores(GraphRewriter):
     """
 
     def apply(self, fgraph):
-        scores = [node.inputs[0] for node in fgraph.apply_nodes if isinstance(core_op(node.op), ExactOp)]
+        scores = [node.inputs[0] for node in fgraph.apply_nodes if isinstance(core_op(node.op), AUCRisk)]
         for variable in list(ancestors(scores)):
             if variable.owner is not None and type(variable.owner.op) is Dot:
                 fgraph.replace(variable, Product()(*variable.owner.inputs), reason="products_of_scores")

@@ -5,8 +5,9 @@ Arguments that have a value are checked when the potential is added; ``pm.Data``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -29,14 +30,7 @@ from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
 from pymc_pacauc.model.graph import shape_now
-from pymc_pacauc.model.op import (
-    TWO_CLASSES,
-    AUCRisk,
-    ComparisonKind,
-    ComparisonRisk,
-    ComparisonSurrogate,
-    SurrogateRisk,
-)
+from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, ComparisonKind, SurrogateRisk
 from pymc_pacauc.numerics import ranked
 from pymc_pacauc.problem.problem import check_gamma
 from pymc_pacauc.theorems import TheoremDefaults, default_gamma, theorem_defaults
@@ -52,29 +46,30 @@ class Compared:
     tensors: tuple[TensorVariable, ...]
     comparison: Comparison | None
 
+    @property
+    def is_partial(self) -> bool:
+        """True for a partial AUC, which is not an average over fixed pairs."""
+        return "max_fpr" in dict(self.kind.options)
+
     def risk(self, scores: TensorVariable, ties: str) -> TensorVariable:
         """Return the exact risk of ``scores[..., n]``."""
         check_ties(ties)
-        if self.kind.max_fpr is not None and ties != "half":
+        if self.is_partial and ties != "half":
             raise ValueError(f'ties={ties!r} is not defined for a partial AUC (max_fpr=), an area: use ties="half".')
         self._check_lengths(scores)
         random = [v for v in ancestors([scores]) if isinstance(getattr(v.owner, "op", None), RANDOM)]
         for variable in random:  # PyMC asks step methods about one variable at a time: tell them about all
             variable.tag.feed_auc_risk = random
-        op = AUCRisk(ties) if self.kind == TWO_CLASSES else ComparisonRisk(self.kind, ties)
-        return Blockwise(op)(scores, *self.tensors)
+        return Blockwise(AUCRisk(ties, self.kind))(scores, *self.tensors)
 
     def surrogate(self, scores: TensorVariable, loss: str) -> TensorVariable:
         """Return a mean convex loss, at least the risk."""
-        if loss not in LOSSES:
-            raise ValueError(f"loss must be {' or '.join(map(repr, LOSSES))}; got {loss!r}.")
-        if self.kind.max_fpr is not None:
+        if self.is_partial:
             raise ValueError(
                 'max_fpr has no surrogate, because a partial AUC is not an average over fixed pairs: use loss="exact".'
             )
         self._check_lengths(scores)
-        op = SurrogateRisk(loss) if self.kind == TWO_CLASSES else ComparisonSurrogate(self.kind, loss)
-        return Blockwise(op)(scores, *self.tensors)[0]
+        return Blockwise(SurrogateRisk(loss, self.kind))(scores, *self.tensors)[0]
 
     def _check_lengths(self, scores: TensorVariable) -> None:
         n = scores.type.shape[-1]
@@ -86,68 +81,60 @@ class Compared:
 
 
 def compared_labels(
-    y: Any,
-    *,
-    positive: Any = None,
-    strata: Any = None,
-    weights: Any = None,
-    ordered: bool | Mapping[tuple[float, float], float] = False,
-    max_fpr: float | None = None,
+    y: Any, *, positive: Any = None, ordered: Any = False, max_fpr: Any = None, **arrays: Any
 ) -> Compared:
     """Labels, with the options of :func:`~pymc_pacauc.empirical_risk`."""
+    options: dict[str, Any] = {}
     if max_fpr is not None:
         check_max_fpr(max_fpr)
-    given = {"y": y, "strata": strata, "weights": weights}
-    options: dict[str, Any] = {"positive": positive, "ordered": ordered, "max_fpr": max_fpr}
-    values = _values(given)
-    comparison = None if values is None else label_comparison(**values, **options)
-    kind = ComparisonKind(
-        tuple(name for name in given if given[name] is not None),
-        ordered=ordered is not False,
-        class_weights=tuple(ordered.items()) if isinstance(ordered, Mapping) else None,
-        max_fpr=max_fpr,
-    )
-    labels = _numbers("y", y) if kind.ordered else _mask(y, positive)
-    return Compared(kind, (labels, *_further(given)), comparison)
+        options["max_fpr"] = max_fpr
+    if ordered is not False:
+        options["ordered"] = tuple(ordered.items()) if isinstance(ordered, Mapping) else True
+    build = partial(label_comparison, positive=positive, ordered=ordered, max_fpr=max_fpr)
+    mask = None if ordered is not False else partial(_mask, positive=positive)
+    return _compared({"y": y, **arrays}, build, options, mask)
 
 
 def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any) -> list[Compared]:
     """Unordered classes: what the score of each of them is compared by, in the order of sorted labels."""
     if any(value is not None and value is not False for value in others.values()):
         raise ValueError(f'multi_class="ovo" can be combined with weights only, not with {", ".join(others)}.')
-    if not isinstance(y, Variable):
-        y = sorted_classes(y)
-    given = {"y": y, "strata": None, "weights": weights}
-    arrays = tuple(name for name in given if given[name] is not None)
-    tensors = (_numbers("y", y), *_further(given))
+    given = _given({"y": y if isinstance(y, Variable) else sorted_classes(y), "weights": weights})
+    tensors = tuple(_tensor(name, each) for name, each in given.items())
     values = _values(given)
-    kinds = [ComparisonKind(arrays, of_class=(k, number)) for k in range(number)]
+    kinds = [ComparisonKind(tuple(given), of_class=(k, number)) for k in range(number)]
     if values is None:
         return [Compared(kind, tensors, None) for kind in kinds]
     return [Compared(kind, tensors, kind.comparison(*map(np.asarray, values.values()))) for kind in kinds]
 
 
 def compared_times(
-    time: Any,
-    event: Any,
-    *,
-    strata: Any = None,
-    weights: Any = None,
-    tau: float | None = None,
-    cause: int = 1,
-    horizon: Any = None,
-    entry: Any = None,
+    time: Any, event: Any, *, weights: Any = None, tau: Any = None, cause: int = 1, horizon: Any = None, **arrays: Any
 ) -> Compared:
     """Censored times, with the options of :func:`~pymc_pacauc.concordance_risk`."""
-    ipcw = isinstance(weights, str)
-    given = {"time": time, "event": event, "strata": strata, "weights": None if ipcw else weights, "entry": entry}
-    options: dict[str, Any] = {"tau": tau, "cause": cause, "horizon": horizon} | ({"weights": weights} if ipcw else {})
+    options = {
+        "tau": tau,
+        "cause": cause,
+        "horizon": None if horizon is None else tuple(np.atleast_1d(horizon).tolist()),
+    }
+    if isinstance(weights, str):
+        options["weights"], weights = weights, None
+    given = {"time": time, "event": event, "weights": weights, **arrays}
+    return _compared(given, partial(concordance, **options), options)
+
+
+def _compared(
+    given: Mapping[str, Any],
+    build: Callable[..., Comparison],
+    options: dict[str, Any],
+    mask: Callable[[Any], TensorVariable] | None = None,
+) -> Compared:
+    """Return what is compared, the pairs built of the arrays given; ``mask`` is that of the first, labels."""
+    given = _given(given)
     values = _values(given)
-    comparison = None if values is None else concordance(**values, **options)
-    horizons = None if horizon is None else tuple(np.atleast_1d(horizon).tolist())
-    arrays = tuple(name for name in given if given[name] is not None)
-    kind = ComparisonKind(arrays, ipcw=ipcw, tau=tau, cause=cause, horizon=horizons)
-    return Compared(kind, (_numbers("time", time), _numbers("event", event), *_further(given)), comparison)
+    comparison = None if values is None else build(**values)
+    tensors = [_tensor(name, each) if mask is None or name != "y" else mask(each) for name, each in given.items()]
+    return Compared(ComparisonKind(tuple(given), tuple(options.items())), tuple(tensors), comparison)
 
 
 def score_tensor(scores: Any) -> TensorVariable:
@@ -165,12 +152,15 @@ def score_tensor(scores: Any) -> TensorVariable:
     return pt.cast(tensor, "float64")
 
 
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in arguments.items() if each is not None}
+
+
 def _values(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The values of the arguments that were given; None where one of them is an expression without a value yet."""
-    found = {name: each for name, each in given.items() if each is not None}
-    if any(isinstance(each, Variable) and not isinstance(each, SharedVariable) for each in found.values()):
+    """The values of the arguments; None where one of them is an expression without a value yet."""
+    if any(isinstance(each, Variable) and not isinstance(each, SharedVariable) for each in given.values()):
         return None
-    return {name: each.get_value() if isinstance(each, SharedVariable) else each for name, each in found.items()}
+    return {name: each.get_value() if isinstance(each, SharedVariable) else each for name, each in given.items()}
 
 
 def _mask(y: Any, positive: Any) -> TensorVariable:
@@ -181,24 +171,13 @@ def _mask(y: Any, positive: Any) -> TensorVariable:
     return pt.cast(y > 0 if positive is None else pt.eq(y, positive), "int8")
 
 
-def _numbers(name: str, given: Any) -> TensorVariable:
+def _tensor(name: str, given: Any) -> TensorVariable:
+    """An array as a tensor: strata as their numbers, all else as booleans or numbers."""
     if isinstance(given, Variable):
         _check_vector(name, given)
         return given
-    array: NDArray[Any] = np.asarray(ranked(given))
-    return pt.as_tensor(array if array.dtype.kind == "b" else array.astype(np.float64))
-
-
-def _further(given: Mapping[str, Any]) -> list[TensorVariable]:
-    found = []
-    if given["strata"] is not None:
-        strata = given["strata"]
-        known = isinstance(strata, Variable)
-        found.append(_numbers("strata", strata) if known else pt.as_tensor(distinct_labels("strata", strata)[1]))
-    for name in ("weights", "entry"):
-        if given.get(name) is not None:
-            found.append(_numbers(name, given[name]))
-    return found
+    array: NDArray[Any] = distinct_labels(name, given)[1] if name == "strata" else np.asarray(ranked(given))
+    return pt.as_tensor(array if name == "strata" or array.dtype.kind == "b" else array.astype(np.float64))
 
 
 def _check_vector(name: str, given: Variable) -> None:
@@ -267,13 +246,21 @@ def auc_risk(
     >>> float(auc_risk([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]).eval())
     0.25
     """
+    kinds = {"positive": positive, "strata": strata, "weights": weights, "ordered": ordered, "max_fpr": max_fpr}
+    columns, compared = _scores_and_classes(scores, y, multi_class, kinds)
+    risks = [each.risk(column, ties) for each, column in zip(compared, columns, strict=True)]
+    return risks[0] if multi_class is None else sum(risks) / len(risks)
+
+
+def _scores_and_classes(
+    scores: Any, y: Any, multi_class: str | None, kinds: dict[str, Any]
+) -> tuple[list[TensorVariable], list[Compared]]:
+    """Return the scores, and what they are compared by; of unordered classes, those of each."""
     tensor = score_tensor(scores)
-    options = {"positive": positive, "strata": strata, "ordered": ordered, "max_fpr": max_fpr}
     if multi_class is None:
-        return compared_labels(y, weights=weights, **options).risk(tensor, ties)
+        return [tensor], [compared_labels(y, **kinds)]
     columns = class_scores(tensor, multi_class)
-    compared = compared_classes(y, len(columns), weights=weights, **options)
-    return sum(each.risk(column, ties) for each, column in zip(compared, columns, strict=True)) / len(columns)
+    return columns, compared_classes(y, len(columns), **kinds)
 
 
 def class_scores(scores: TensorVariable, multi_class: str) -> list[TensorVariable]:
@@ -296,10 +283,6 @@ class _Options(TypedDict, total=False):
     ties: str
     track_risk: bool
     model: pm.Model | None
-
-
-class _TimeOptions(_Options, total=False):
-    entry: Any
 
 
 def AUCPotential(
@@ -389,13 +372,8 @@ def AUCPotential(
     >>> [v.name for v in model.potentials], [v.name for v in model.deterministics]
     (['auc'], ['auc_risk'])
     """
-    tensor = score_tensor(scores)
-    kinds: dict[str, Any] = {"positive": positive, "strata": strata, "ordered": ordered, "max_fpr": max_fpr}
-    if multi_class is None:
-        return _add_potential(name, [tensor], [compared_labels(y, weights=weights, **kinds)], gamma, **options)
-    columns = class_scores(tensor, multi_class)
-    compared = compared_classes(y, len(columns), weights=weights, **kinds)
-    return _add_potential(name, columns, compared, gamma, **options)
+    kinds = {"positive": positive, "strata": strata, "weights": weights, "ordered": ordered, "max_fpr": max_fpr}
+    return _add_potential(name, *_scores_and_classes(scores, y, multi_class, kinds), gamma, **options)
 
 
 def ConcordancePotential(
@@ -410,7 +388,8 @@ def ConcordancePotential(
     tau: float | None = None,
     cause: int = 1,
     horizon: Any = None,
-    **options: Unpack[_TimeOptions],
+    entry: Any = None,
+    **options: Unpack[_Options],
 ) -> TensorVariable:
     """Add the factor ``exp(-gamma * (1 - C))`` to the model, C the concordance of scores with censored times.
 
@@ -438,9 +417,11 @@ def ConcordancePotential(
     horizon : float or sequence of float, optional
         Use the cumulative/dynamic AUC at this time, or its mean over several, instead of C: events until
         then against those free of it then, with inverse probabilities of censoring as weights.
+    entry : array-like or pm.Data, optional
+        When each came under observation, if later than time 0; it is compared with later events only (Harrell's and
+        Wolbers' C).
     **options
-        ``entry=``, an array or ``pm.Data``: when each came under observation, if later than time 0; it is compared with
-        later events only (Harrell's and Wolbers' C). And those of :func:`AUCPotential`.
+        Those of :func:`AUCPotential`.
 
     Returns
     -------
@@ -477,9 +458,8 @@ def ConcordancePotential(
     (['c'], ['c_risk'])
     """
     kinds: dict[str, Any] = {"strata": strata, "weights": weights, "tau": tau, "cause": cause, "horizon": horizon}
-    further: Any = dict(options)
-    compared = compared_times(time, event, **kinds, entry=further.pop("entry", None))
-    return _add_potential(name, [score_tensor(scores)], [compared], gamma, **further)
+    compared = compared_times(time, event, entry=entry, **kinds)
+    return _add_potential(name, [score_tensor(scores)], [compared], gamma, **options)
 
 
 def _add_potential(
@@ -519,23 +499,17 @@ def _gammas(
     name: str, gamma: Any, scores: list[TensorVariable], compared: list[Compared], model: pm.Model
 ) -> list[Any]:
     """Return the factor of each class's risk: gamma / K, or one of K numbers."""
-    number = len(scores)
-    if isinstance(gamma, Variable):
-        length, held = (gamma.type.shape or (None,))[0], gamma.type.ndim == 1
-    else:
-        held = not isinstance(gamma, str | TheoremDefaults) and np.ndim(gamma) == 1
-        length = len(gamma) if held else None
-    if held and number > 1:
-        if length not in (None, number):
-            raise ValueError(f"gamma must be one number, or one for each of the {number} classes; got {length}.")
-        each = [gamma[k] for k in range(number)]
-    elif number > 1 and isinstance(gamma, str):
-        if gamma != "default":
-            raise ValueError(f'gamma={gamma!r} is for two classes: pass a number, {number} of them, or "default".')
-        each = [gamma] * number
-    else:
+    number, named = len(scores), isinstance(gamma, str | TheoremDefaults)
+    known = isinstance(gamma, Variable)
+    several = number > 1 and not named and (gamma.type.ndim if known else np.ndim(gamma)) == 1
+    if not several and (number == 1 or not isinstance(gamma, str)):
         found = _gamma_tensor(name, gamma, scores[0], compared[0], model)
         return [found / number if number > 1 else found] * number
+    if several and (length := gamma.type.shape[0] if known else len(gamma)) not in (None, number):
+        raise ValueError(f"gamma must be one number, or one for each of the {number} classes; got {length}.")
+    if not several and gamma != "default":
+        raise ValueError(f'gamma={gamma!r} is for two classes: pass a number, {number} of them, or "default".')
+    each = [gamma[k] for k in range(number)] if several else [gamma] * number
     parts = zip(each, scores, compared, strict=True)
     return [_gamma_tensor(name, one, score, kind, model) for one, score, kind in parts]
 

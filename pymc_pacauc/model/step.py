@@ -181,13 +181,7 @@ class TemperingSMC(BlockedStep):
         self._target, problem = _target(model)
         self._constants = fitted_to(model, "TemperingSMC", problem).as_stats()
         self._score_function = read_scores(model).pieces()  # spread over the draws like the stages
-        self._settings = Settings(
-            particles=particles,
-            ess_threshold=ess_threshold,
-            move=move,
-            decorrelation=decorrelation,
-            max_moves=max_moves,
-        )
+        self._settings = Settings(particles, ess_threshold, move, decorrelation, max_moves)
         self._variables = flat_variables(model)
         _check_start(self._target, model, self._variables)  # also compiles: here once, not in every process
         self._path = self._target if start is None else _started(self._target, start)
@@ -443,17 +437,15 @@ def _started(path: Any, start: Any) -> Any:
 
 def _gaussian_of(fit: Any) -> tuple[Any, Any]:
     """Mean and covariance of an approximation or of a pair."""
-    if any(sparse.dirac for sparse in getattr(getattr(fit, "source", None), "sparse", ())):
-        raise TypeError(
-            "start is an approximation with a point mass at zero, not a Gaussian of the free variables: start from the "
-            "prior (leave start out)."
-        )
     source = getattr(fit, "source", None)
     moved = [each.variable.name for each in getattr(source, "densities", ()) if each.transformed]
-    if moved:
+    why = f"of {', '.join(moved)}, which PyMC samples transformed" if moved else ""
+    if any(sparse.dirac for sparse in getattr(source, "sparse", ())):
+        why = "with a point mass at zero"
+    if why:
         raise TypeError(
-            f"start is an approximation of {', '.join(moved)}, which PyMC samples transformed: it is not a Gaussian of "
-            "the free variables. Start from the prior (leave start out)."
+            f"start is an approximation {why}: it is not a Gaussian of the free variables. Start from the prior (leave "
+            "start out)."
         )
     posterior = getattr(getattr(fit, "fit", fit), "posterior", fit)  # the Gaussian as it was fitted
     if hasattr(posterior, "mean") and hasattr(posterior, "covariance"):

@@ -44,15 +44,8 @@ from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.smc.coordinates import (
-    PARTICLES_PER_DIMENSION,
-    Fit,
-    GnomonicChart,
-    direction_fit,
-    fit_near_pole,
-    positive_factor,
-    squares,
-)
+from pymc_pacauc.smc import coordinates
+from pymc_pacauc.smc.coordinates import Fit, GnomonicChart
 from pymc_pacauc.smc.paths import Path, Population
 
 ACCEPTANCE_TARGET = 0.3
@@ -99,7 +92,7 @@ class InChart:
         w, sign = self.chart.to_plane(x)  # (N, d - 1), (N,)
         proposed, correction = self.fit(w, step, rng)
         correction = correction + self.chart.log_uniform(proposed) - self.chart.log_uniform(w)
-        return self.chart.to_sphere(proposed, sign * np.sqrt(squares(x))), correction
+        return self.chart.to_sphere(proposed, sign * np.sqrt(coordinates.squares(x))), correction
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,15 +143,15 @@ def _direction(s: Situation) -> Proposal:
     chart = s.path.chart_of(s.x, s.weights)
     if chart is None:
         return _gaussian(s)
-    return InChart(chart, fit_near_pole(chart.to_plane(s.x)[0], s.weights).around())
+    return InChart(chart, coordinates.fit_near_pole(chart.to_plane(s.x)[0], s.weights).around())
 
 
 def _ep(s: Situation) -> Proposal:
     assert s.ep is not None  # the engine fits it where the path has a problem to fit
     q = s.ep.posterior.natural
     if s.path.chart_of(s.x, s.weights) is None or not q.mean.any():
-        return s.path.around(Fit(q.mean, *positive_factor(q.covariance)))
-    chart, fit = direction_fit(q.mean, q.covariance)
+        return s.path.around(Fit(q.mean, *coordinates.positive_factor(q.covariance)))
+    chart, fit = coordinates.direction_fit(q.mean, q.covariance)
     return InChart(chart, fit.around())
 
 
@@ -194,7 +187,7 @@ def choose_move(move: str, path: Path, particles: int) -> str:
         if not MOVES[move].suits(path):
             raise ValueError(f'move="{move}" needs {MOVES[move].needs}.')
         return move
-    few = particles < PARTICLES_PER_DIMENSION * path.dimension
+    few = particles < coordinates.PARTICLES_PER_DIMENSION * path.dimension
     if MOVES["ep"].suits(path) and (few or path.dimension >= 20):  # from here on a fit by EP pays for itself
         return "ep"
     if few or path.dimension > 100:

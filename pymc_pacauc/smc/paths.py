@@ -368,15 +368,10 @@ class LinearPath(Path):
     @cached_property
     def risk(self) -> LinearRisk:
         """The risk as a function of u."""
-        scores = self.problem.scores
-        space, varies = scores.reduced, scores.reduced.offset.any()
-        return LinearRisk(
-            space.design,
-            self.problem.pairs,
-            offset=space.offset if varies else None,
-            ties=self.problem.ties,
-            distinct=scores.distinct,
-        )
+        problem, space = self.problem, self.problem.scores.reduced
+        offset = space.offset if space.offset.any() else None
+        distinct = problem.scores.distinct
+        return LinearRisk(space.design, problem.pairs, offset=offset, ties=problem.ties, distinct=distinct)
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         return rng.standard_normal((size, self.dimension))

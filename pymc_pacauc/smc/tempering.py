@@ -269,7 +269,8 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
         ep = fit_stage(path.ep_problem, temperature, state.ep)
     proposal = MOVES[state.move].fit(Situation(path, visited.x, weights, state.base, ep))
     resampled = replace(visited[index], parent=index % particles)
-    moved, step, record = _move(path, proposal, resampled, temperature, state.step, settings, rng)  # (c)
+    state = replace(state, temperature=temperature)
+    moved, step, record = _move(path, settings, state, proposal, resampled, rng)  # (c)
     reached = temperature >= path.end
     stage = Stage(
         temperature=temperature,
@@ -282,7 +283,7 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
         **record,
     )
     stages = (*state.stages, stage)
-    return replace(state, visited=moved, temperature=temperature, step=step, ep=ep, stages=stages)
+    return replace(state, visited=moved, step=step, ep=ep, stages=stages)
 
 
 def move_on(path: Path, settings: Settings, state: State, rng: np.random.Generator) -> State:
@@ -290,16 +291,13 @@ def move_on(path: Path, settings: Settings, state: State, rng: np.random.Generat
     visited = state.visited
     uniform = np.full(visited.size, 1.0 / visited.size)
     proposal = MOVES[state.move].fit(Situation(path, visited.x, uniform, state.base, state.ep))
-    moved, step, _ = _move(path, proposal, state.population, state.temperature, state.step, settings, rng)
+    moved, step, _ = _move(path, settings, state, proposal, state.population, rng)
     return replace(state, visited=moved, step=step)
 
 
 @raises_interrupts
 def run_tempering(
-    path: Path,
-    settings: Settings,
-    rng: np.random.Generator,
-    on_stage: Callable[[State], Any] = lambda state: None,
+    path: Path, settings: Settings, rng: np.random.Generator, on_stage: Callable[[State], Any] = lambda state: None
 ) -> State:
     """Sample the target of a path by tempering SMC (the paper's Algorithm 1).
 
@@ -377,24 +375,19 @@ def next_temperature(log_tilt: FloatArray, current: float, end: float, threshold
 
 
 def _move(
-    path: Path,
-    proposal: Proposal,
-    population: Population,
-    temperature: float,
-    step: float,
-    settings: Settings,
-    rng: np.random.Generator,
+    path: Path, settings: Settings, state: State, proposal: Proposal, population: Population, rng: np.random.Generator
 ) -> tuple[Population, float, dict[str, Any]]:
-    """Move until decorrelated; return all states kept, the last ones first, the step, and a record for the stage.
+    """Move at the temperature of the state until decorrelated; return all states kept, the last ones first, the size of
+    the steps, and a record for the stage.
 
     A time chosen by looking is not a fair one: a quarter as many moves follow.
     """
     begin, current = _features(path, population), population
     visited: list[Population] = []
     acceptances: list[float] = []
-    failed, correlation, stride, limit = 0, 1.0, 1, settings.max_moves
+    failed, correlation, stride, limit, step = 0, 1.0, 1, settings.max_moves, state.step
     while len(acceptances) < limit:
-        current, acceptance, bad = metropolis(path, proposal, current, temperature, step, rng)
+        current, acceptance, bad = metropolis(path, proposal, current, state.temperature, step, rng)
         step = adapt(step, acceptance)
         acceptances.append(acceptance)
         failed += bad

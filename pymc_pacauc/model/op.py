@@ -40,7 +40,7 @@ from pytensor.tensor.math import Dot
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import Comparison, label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Pairs
-from pymc_pacauc.comparison.risk import comparison_risk, two_class_risk
+from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.comparison.surrogate import surrogate_risk as pairs_surrogate
 
@@ -149,7 +149,8 @@ class AUCRisk(PairOp):
         if self.kind == TWO_CLASSES:
             if scores.size != arrays[0].size:
                 raise ValueError("scores and labels have different lengths.")
-            return two_class_risk(np.ascontiguousarray(scores)[None], arrays[0] > 0, ties=self.ties)
+            if (arrays[0] > 0).all() or not (arrays[0] > 0).any():
+                return [np.nan]
         return comparison_risk(np.ascontiguousarray(scores)[None], self.kind.comparison(*arrays), ties=self.ties)
 
     def to_scores(self, scores, outputs, cotangents):

@@ -742,7 +742,7 @@ def _at_every_entry(x: FloatArray, shape: tuple[int, ...]) -> FloatArray:
 def _tables(
     name: str,
     densities: Callable[[FloatArray], FloatArray],
-    density: Callable[[FloatArray, int], FloatArray],
+    density: Callable[..., FloatArray],
     near: Callable[[int], tuple[list[float], Callable[[], list[float]]]],
 ) -> tuple[list[Table], NDArray[np.intp]]:
     """Tabulate the densities ``density(x, k)`` of coefficients k, each different one once; which table each has.

@@ -214,7 +214,7 @@ def _by_rows(model: pm.Model, scores: Variable, free: Sequence[Variable]) -> tup
     points = _points(model, free)[:2]
     whole = [evaluate([scores], dict(zip(free, at, strict=True)))[0] for at in points]
     if whole[0].ndim != 1:
-        raise ValueError(f"they have {whole[0].ndim} dimensions")
+        raise ValueError(f"the scores have {whole[0].ndim} dimensions")
     n = whole[0].size
     order = {each: k for k, each in enumerate(model.named_vars)}  # of the pm.Data, after arrays written into the model
     leaves = sorted(_leaves(scores, free, n), key=lambda leaf: order.get(leaf.name(model), -1))

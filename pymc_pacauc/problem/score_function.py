@@ -155,6 +155,23 @@ class ScoreFunction:
         X_new : array-like, DataFrame, Series, DataArray, or mapping from names of inputs to these
             New rows; a single row may have one dimension.
         """
+        given = self._given(X_new)
+        sizes = {each.name or "X_new": len(found) for each, (found, _, _) in given.items()}
+        if len(set(sizes.values())) != 1:
+            raise ValueError(f"X_new has inputs with different numbers of rows: {sizes}.")
+        size = next(iter(sizes.values()))
+        constant = {
+            each: np.broadcast_to(np.reshape(each.same or (), each.shape), (size, *each.shape))
+            for each in self.inputs
+            if each not in given
+        }
+        values = tuple(constant[each] if each in constant else given[each][0] for each in self.inputs)
+        labels = _same_index({each.name: index for each, (_, index, _) in given.items() if index is not None})
+        groups = {code: label for _, _, found in given.values() for code, label in found.items()}
+        return NewRows(values, np.arange(size) if labels is None else labels, groups)
+
+    def _given(self, X_new: Any) -> dict[Input, Values]:
+        """Return values, index and labels of unknown groups for every input that new rows must have."""
         asked = self._asked()
         named = [each.name for each in asked if each.name]
         if isinstance(X_new, Mapping):
@@ -169,29 +186,15 @@ class ScoreFunction:
                     f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
                     f"{', '.join(named)}."
                 )
-            given = {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
-        elif len(named) > 1:
+            return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
+        if len(named) > 1:
             shape = np.shape(X_new)
             fits = [each.name for each in asked if each.shape and shape[-1:] == each.shape[-1:]] or [""]
             raise ValueError(
                 f"The scores depend on {', '.join(n for n in named if n != fits[0])} too: pass a mapping with new "
                 f"values of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
             )
-        else:
-            given = _split(asked, X_new)
-        sizes = {each.name or "X_new": len(found) for each, (found, _, _) in given.items()}
-        if len(set(sizes.values())) != 1:
-            raise ValueError(f"X_new has inputs with different numbers of rows: {sizes}.")
-        size = next(iter(sizes.values()))
-        constant = {
-            each: np.broadcast_to(np.reshape(each.same or (), each.shape), (size, *each.shape))
-            for each in self.inputs
-            if each not in given
-        }
-        values = tuple(constant[each] if each in constant else given[each][0] for each in self.inputs)
-        labels = _same_index({each.name: index for each, (_, index, _) in given.items() if index is not None})
-        groups = {code: label for _, _, found in given.values() for code, label in found.items()}
-        return NewRows(values, np.arange(size) if labels is None else labels, groups)
+        return _split(asked, X_new)
 
     def _asked(self) -> list[Input]:
         """Return the inputs that new rows must have: all ``pm.Data``, or else the arrays written into the model.

@@ -246,8 +246,8 @@ class Density:
             slope = _slope(point.fit, conditional.problem_at(point.phi + move), move[j])
             if slope is None:  # a difference of evidences, which are known to TOLERANCE: 0.05 standard deviations apart
                 wide = 250.0 * move
-                ends = [self.at(point.phi + sign * wide, point).fit for sign in (1.0, -1.0)]
-                up, down = (each.log_evidence + each.problem.absorbed for each in ends)
+                fits = (self.at(point.phi + sign * wide, point).fit for sign in (1.0, -1.0))
+                up, down = (each.log_evidence + each.problem.absorbed for each in fits)
                 slope = (up - down) / (2.0 * wide[j])
             found[j] += slope
         return found

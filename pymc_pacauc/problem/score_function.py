@@ -187,13 +187,6 @@ class ScoreFunction:
                     f"{', '.join(named)}."
                 )
             return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
-        if len(named) > 1:
-            shape = np.shape(X_new)
-            fits = [each.name for each in asked if each.shape and shape[-1:] == each.shape[-1:]] or [""]
-            raise ValueError(
-                f"The scores depend on {', '.join(n for n in named if n != fits[0])} too: pass a mapping with new "
-                f"values of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
-            )
         return _split(asked, X_new)
 
     def _asked(self) -> list[Input]:
@@ -390,6 +383,12 @@ def _split(asked: Sequence[Input], X_new: Any) -> dict[Input, Values]:
     """Read one array that has the columns of all inputs asked for, one after the other."""
     if len(asked) == 1:
         return {asked[0]: _read_values(asked[0], X_new)}
+    if named := [each.name for each in asked if each.name]:
+        fits = [each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]] or [""]
+        raise ValueError(
+            f"The scores depend on {', '.join(n for n in named if n != fits[0])} too: pass a mapping with new values "
+            f"of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
+        )
     labels = [label for each in asked for label in each.labels or ()]
     known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
     whole = Input("", (sum(each.size for each in asked),), tuple(labels) if known else None)

@@ -192,14 +192,14 @@ def test_signals_at_random_times(name):
 
 
 class AfterDraws(pac.TemperingSMC):
-    """Gets SIGINT from within the kernels, after so many draws."""
+    """Gets SIGINT within a step, after so many draws."""
 
     after = 0
 
-    def _step(self, point):
-        if not self.tune and self._handed_out == self.after:
+    def _stats(self, draw):
+        if draw == self.after:
             signal.raise_signal(signal.SIGINT)
-        return super()._step(point)
+        return super()._stats(draw)
 
 
 @pytest.mark.parametrize("draws", [0, 3])

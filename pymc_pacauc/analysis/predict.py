@@ -264,7 +264,7 @@ class _Source:
     def means(self) -> tuple[xr.Dataset, FloatArray] | None:
         """Points, as if they were draws, and weights: scores that are affine have the mean of their values at these."""
         if self.approx is not None:
-            return self.approx.mean_points()
+            return self.approx._mean_points()
         used = {name for name, _ in self.function.variables}
         if self.gp is not None and self.model is not None:
             used = {rv.name for rv in self.model.free_RVs if rv in set(ancestors([self.gp.f]))}
@@ -284,7 +284,7 @@ class _Source:
             return None
         part, offset = function.design(new)
         design = np.zeros((len(part), approx.fit.problem.d))
-        design[:, approx.places(function)] = part
+        design[:, approx._places(function)] = part
         if count:
             design, offset = design[:count] - design[count:], offset[:count] - offset[count:]
         return design @ approx.posterior.score_mean + offset, approx.posterior.moments_of(design, variances=True)[1]

@@ -121,6 +121,9 @@ def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> f
         return 0.0
     codes = np.arange(comparison.n) if groups is None else group_codes(groups, comparison.n)
     number = int(codes.max()) + 1
+    if number == comparison.n and len(comparison.blocks) == 1 and comparison.blocks[0].constant:
+        [block] = comparison.blocks  # the same without rounding, which would hide that all matchings have one size
+        return float(min(block.positive.size, block.negative.size))
     weight, sides = np.zeros(number), np.zeros((2, number), dtype=bool)
     for block in comparison.blocks:
         rows, columns = codes[block.positive], codes[block.negative]
@@ -130,8 +133,8 @@ def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> f
         within = higher * lower if groups is not None else 0.0  # pairs within a group, which count once
         weight[present] += higher * lower.sum() + lower * higher.sum() - within
         sides[0, rows] = sides[1, columns] = True
-    size = float(comparison.total_weight / weight.max())
-    return max(1.0, 2.0 / 3.0 * size if (sides[0] & sides[1]).any() else size)
+    share = float(weight.max() / comparison.total_weight)
+    return max(1.0, (2.0 / 3.0 if (sides[0] & sides[1]).any() else 1.0) / share)
 
 
 def compared_share(comparison: Comparison) -> float:

@@ -107,13 +107,13 @@ class Fit(ABC):
         Problem that was fitted.
     method : str
         ``"EP"`` or ``"GaussianVB"``.
-    posterior
+    posterior : GaussianPosterior or SitesPosterior
         The approximation q of the posterior of theta. It has ``mean``, shape (d,), ``covariance``, shape (d, d),
         ``variance``, its diagonal, ``score_mean``, shape (d,), the coefficients of the mean score, which is deployed
         and certified, ``moments_of(theta_map)``, mean and covariance (or ``variances=True``) of ``theta_map @ theta``,
         and ``draw(draws, rng)``, independent draws, shape (draws, d); where a Dirac spike holds a coefficient, it is
         exactly zero.
-    corrected
+    corrected : like ``posterior``
         The same with the exact distribution of theta's length where it is known, else ``posterior``.
     log_evidence, log_evidence_error : float
         Log evidence in nats, for variational Bayes the lower bound, NaN far from a fixed point; and its standard error,
@@ -138,7 +138,7 @@ class Fit(ABC):
         KL(q, prior); NaN where it has no closed form.
     inclusion_probability : ndarray, shape (d,)
         Probability of the slab for each coefficient; one where the prior is Gaussian.
-    model_average
+    model_average : ModelAverage or None
         Exact inclusion probabilities and evidence by importance sampling, or None.
 
     See Also
@@ -175,10 +175,12 @@ class Fit(ABC):
 
     @property
     def sweeps(self) -> int:
+        """Number of sweeps over all pairs."""
         return len(self.history)
 
     @property
     def pairs_used(self) -> int:
+        """Number of pairs that were used: all, or those sampled."""
         return self.problem.pairs.n_pairs
 
     @abstractmethod

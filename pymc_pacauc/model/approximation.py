@@ -173,7 +173,12 @@ class ImportanceSample:
 
 def _of_fit(name: str, doc: str) -> Any:
     """Make a property that is the fit's attribute of this name."""
-    return property(lambda self: getattr(self.fit, name), doc=doc)
+
+    def value(self: Any) -> Any:
+        return getattr(self.fit, name)
+
+    value.__doc__ = doc
+    return property(value)
 
 
 class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
@@ -504,15 +509,15 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         ['age']
         """
         function = self.scoring(var_name)
-        places = self.places(function)
+        places = self._places(function)
         spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
         return write_score(function, self.posterior.score_mean[places], spread, self.fitted_to, path)
 
-    def places(self, function: ScoreFunction) -> NDArray[np.intp]:
+    def _places(self, function: ScoreFunction) -> NDArray[np.intp]:
         """Return where the variables of a score function are in ``posterior``."""
         return self.source.layout.places([self.source.names.index(name) for name, _ in function.variables])
 
-    def mean_points(self) -> tuple[xr.Dataset, FloatArray]:
+    def _mean_points(self) -> tuple[xr.Dataset, FloatArray]:
         """All variables at the mean, as if they were a draw, and its weight: scores have their mean there."""
         return self._as_draws(self.posterior.score_mean[None], {}), np.ones(1)
 

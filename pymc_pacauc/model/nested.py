@@ -625,7 +625,7 @@ class NestedApproximation(EPApproximation):
     def _exact_means(self) -> tuple[Variable, ...]:
         return self.source.variables if self.score_function.linear else ()
 
-    def mean_points(self) -> tuple[xr.Dataset, FloatArray]:
+    def _mean_points(self) -> tuple[xr.Dataset, FloatArray]:
         """All variables at the mean given each value of the hyper-parameters, as if they were draws, and weights.
 
         Scores are affine given the hyper-parameters: their mean is that of their values at these.

@@ -229,8 +229,9 @@ class TemperingSMC(BlockedStep):
             draw = self._handed_out
             if draw % self._settings.particles == 0:
                 self._hand_out()
-            self._handed_out += 1
-            return {**point, **self._points[draw % self._settings.particles]}, [self._stats(draw)]
+            found = {**point, **self._points[draw % self._settings.particles]}, [self._stats(draw)]
+            self._handed_out = draw + 1
+            return found
         except KeyboardInterrupt:
             logger.warning(self._interrupted())
             raise

@@ -1,9 +1,10 @@
 """The fixed-point iteration of EP: damped sweeps first, then Anderson mixing, with safeguards.
 
 A *sweep* maps a point x to another: the natural parameters (Q, r), shapes (k, k) and (k,), of q to the prior's plus the
-sums of the sites at q (:func:`gaussian_iteration`); or pair and prior sites together
-(:mod:`~pymc_pacauc.ep.prior_sites`). The residual f(x) is what a damped sweep adds to x. A step costs a sweep and
-O(k^3). All plans are solved by :func:`solve_fixed_point`.
+sums of the sites at q (:func:`gaussian_iteration`); pair and prior sites together
+(:mod:`~pymc_pacauc.ep.spike_search`); or the prior sites alone (:mod:`~pymc_pacauc.ep.prior_sites`). The residual
+f(x) is what a damped sweep adds to x. A step costs a sweep and O(k^3). All plans are solved by
+:func:`solve_fixed_point`.
 
 *Mixing.* From the last points g = x + f and their residuals f, in the norm given by a metric, the step is
 f - sum_j c_j (change of g)_j with c the least-squares solution of (changes of f) c = f ("type II" of Walker & Ni 2011).
@@ -229,6 +230,8 @@ class Interventions:
         Steps halved to stay in the domain, mixing histories discarded, steps taken back.
     narrowest_sites
         Prior sites at a Dirac spike whose variance is at its lower limit, at the q returned.
+    reset_sites, clipped_rescalings
+        Prior sites put back to the slab, and changes of scale limited, during the iteration.
     dropped_directions
         Directions of the coefficients that reach no score, to the accuracy of :mod:`pymc_pacauc.problem.scores`; they
         keep their prior.
@@ -238,6 +241,8 @@ class Interventions:
     restarts: int = 0
     rejected_steps: int = 0
     narrowest_sites: int = 0
+    reset_sites: int = 0
+    clipped_rescalings: int = 0
     dropped_directions: int = 0
 
     def __add__(self, other: Interventions) -> Interventions:

@@ -1,4 +1,4 @@
-"""EP sites of priors of single coefficients: matching one site, the Gaussian they make, and EP's fixed point.
+"""EP sites of priors of single coefficients: matching one site, the Gaussian they make, and their fixed point.
 
 *One site* (:func:`match`). The prior of a coefficient w is a mixture of components N(a_j, v_j) with weights p_j, in
 units of the Gaussian prior: spike and slab, or, with v_j = 0, the nodes of a quadrature of any density. The cavity is
@@ -27,17 +27,22 @@ What remains, S = diag(1 / base), is positive; with S^(1/2) A' = E F' (QR),
 in O(k^2 d + k^3). The cavity of a coefficient has precision tau = H / (1 - H / base), H the diagonal entry of
 A' (P^-1 + A S A')^-1 A, and shift nu = e + tau m with the residual e = A'(r - P A m): accurate when u is much larger.
 
-*The fixed point* (:func:`solve_sites`). A sweep sums the pair sites given q, in O(n+ n- k + n k^2), and matches the d
-prior sites; all move together, by damped and then mixed steps (:mod:`~pymc_pacauc.ep.loop`). A step to where there is
-no Gaussian, or where a cavity times its prior cannot be normalised, is halved. What does not converge is tried once
-more from the start, with mixing from larger changes on.
+*Their fixed point* (:func:`settle_prior_sites`) given the pair sites, by sequential EP, without a pass over pairs.
+Sites are matched one coefficient after the other, because two correlated coefficients with negative u that widen at the
+same time can leave no Gaussian. With S = diag(1 / u) and a the column of A of a coefficient, in
+
+    H = (P^-1 + A S A')^-1,     c = A S (A'r + h)
+
+without this coefficient, its cavity has tau = a'Ha and nu = a'(r - Hc); changing its site is a rank-one update of H.
+P, which is singular along constant scores, is not inverted. A pass costs O(d k^2), plus O(d k) for each site that
+changes by more than ``DEFERRED``.
 
 *Scale.* Where the risk does not depend on the length of the coefficients, P and r are known up to factors exp(2 l) and
 exp(l). The pair sites satisfy r'm = tr P (V + mm') given q, hence at EP's fixed point
 
     sum_k u_k E[w_k^2] - h_k E[w_k] = d,
 
-and each sweep moves l towards that; else all coefficients may slide into their spikes.
+and each pass moves l towards that.
 
 Used by plans whose ``prior`` is not "gaussian". A new prior is a :class:`~pymc_pacauc.problem.problem.PriorSites`.
 
@@ -48,7 +53,8 @@ Hernández-Lobato & Suárez (2015), doi:10.1007/s10994-014-5475-7.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from math import exp, log
 from typing import Any
 
@@ -56,11 +62,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pymc_pacauc.ep.loop import Iteration, Pace, Policy, Solution, possible, solve_fixed_point
-from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, sum_sites
+from pymc_pacauc.ep.loop import Iteration, Pace, Policy, solve_fixed_point
+from pymc_pacauc.ep.plan import MAX_SWEEPS
 from pymc_pacauc.numerics import FloatArray, kernel
-from pymc_pacauc.problem.problem import PriorSites, Problem, Spikes
+from pymc_pacauc.problem.problem import PriorSites, Spikes
 
 NOTHING = 30.0  # nats below the largest mass at which the mass at the ends of a table is negligible
 NARROWEST = 1e-10  # variance of a coefficient that is certainly at a Dirac spike
@@ -88,26 +93,11 @@ class MatchedSites:
     narrowest: NDArray[np.bool_]
     inclusion: FloatArray
 
-    @property
-    def proper(self) -> bool:
-        """Whether every cavity times its prior can be normalised."""
-        return bool(np.isfinite(self.log_constant).all())
-
-    def rescaling(self, q: SparseGaussian) -> float:
-        """Compute the step of l; see the module docstring: the excess over d per coefficient that is not at a spike."""
-        precision = q.cavity_precision + self.precision
-        mean = (q.cavity_shift + self.shift) / precision
-        second = 1.0 / precision + mean**2
-        excess = np.sum(self.precision * second - self.shift * mean - 1.0)
-        free = 1e-3 + np.sum(np.minimum(1.0, second))
-        return float(np.clip(0.5 * excess / free, -LARGEST_RESCALING, LARGEST_RESCALING))
-
 
 @np.errstate(under="ignore")
 def matched_sites(tau: FloatArray, nu: FloatArray, prior: PriorSites) -> MatchedSites:
     """Match the site of each coefficient to the moments of its cavity times prior; ``tau`` and ``nu`` are (d,)."""
-    components = prior.log_weight, prior.centre, prior.variance, prior.first, prior.last
-    log_z, mean, precision, share = _match(tau, nu, prior.floor, prior.opened, *components)
+    log_z, mean, precision, share = _match_all(tau, nu, *_components(prior))
     return MatchedSites(
         precision=precision - tau,
         shift=mean * precision - nu,
@@ -115,6 +105,10 @@ def matched_sites(tau: FloatArray, nu: FloatArray, prior: PriorSites) -> Matched
         narrowest=precision >= 1.0 / NARROWEST,
         inclusion=share if isinstance(prior, Spikes) else np.ones(tau.size),
     )
+
+
+def _components(prior: PriorSites) -> tuple[Any, ...]:
+    return prior.log_weight, prior.centre, prior.variance, prior.first, prior.last
 
 
 @kernel
@@ -136,7 +130,10 @@ def relevant(tau, nu, log_weight, centre, variance, first, last):
     """
     if tau >= 0.0 or variance[first] > 0.0 or variance[last - 1] > 0.0:
         return first, last
-    turn, heaviest = nu / tau, first + np.argmax(log_weight[first:last])
+    turn, heaviest = nu / tau, first
+    for j in range(first, last):
+        if log_weight[j] > log_weight[heaviest]:
+            heaviest = j
     if centre[heaviest] < turn:
         while centre[last - 1] > turn:
             last -= 1
@@ -147,37 +144,59 @@ def relevant(tau, nu, log_weight, centre, variance, first, last):
 
 
 @kernel
-def _match(tau, nu, floor, opened, log_weight, centre, variance, first, last):
-    """Compute log Z, M, 1 / W and the share of the last component, each (d,); see the module docstring.
+def _is_proper(tau, nu, floor, opened, log_weight, centre, variance, first, last):
+    """Return whether cavity times prior can be normalised: for a table, whether it is negligible at unbounded ends."""
+    if tau > floor:
+        return True
+    if variance[first] > 0.0 or variance[last - 1] > 0.0:
+        return False
+    start, end = relevant(tau, nu, log_weight, centre, variance, first, last)
+    top = -np.inf
+    for j in range(start, end):
+        top = max(top, _log_mass(tau, nu, log_weight[j], centre[j], 0.0))
+    low = _log_mass(tau, nu, log_weight[start], centre[start], 0.0)
+    high = _log_mass(tau, nu, log_weight[end - 1], centre[end - 1], 0.0)
+    low_ends = low < top - NOTHING or not (opened[0] or start > first)
+    return low_ends and (high < top - NOTHING or not (opened[1] or end < last))
 
-    NaN where cavity times prior cannot be normalised: where the cavity is too wide for a normal component, or a table
-    is not negligible at an unbounded end.
-    """
-    found = np.full((4, tau.size), np.nan)
+
+@kernel
+def _all_proper(tau, nu, floor, opened, log_weight, centre, variance, first, last):
     for k in range(tau.size):
-        start, end = relevant(tau[k], nu[k], log_weight, centre, variance, first[k], last[k])
-        normal = variance[start] > 0.0 or variance[end - 1] > 0.0
-        if tau[k] <= floor[k] and normal:
-            continue
-        log_mass = np.empty(end - start)
-        for j in range(start, end):
-            log_mass[j - start] = _log_mass(tau[k], nu[k], log_weight[j], centre[j], variance[j])
-        top = log_mass.max()
-        low_open, high_open = opened[k, 0] or start > first[k], opened[k, 1] or end < last[k]
-        low, high = low_open and log_mass[0] > top - NOTHING, high_open and log_mass[-1] > top - NOTHING
-        if tau[k] <= floor[k] and (low or high):
-            continue
-        total, mean, square, mass = 0.0, 0.0, 0.0, 0.0
-        for j in range(start, end):
-            mass = exp(log_mass[j - start] - top)
-            width = 1.0 + variance[j] * tau[k]
-            if mass > 0.0:  # Welford's update, without cancellation where the mean is far from zero
-                apart = (centre[j] + variance[j] * nu[k]) / width - mean
-                square += mass * variance[j] / width + apart * apart * mass * total / (total + mass)
-                total += mass
-                mean += apart * mass / total
-        found[:, k] = top + log(total), mean, 1.0 / max(square / total, NARROWEST), mass / total
-    return found
+        if not _is_proper(tau[k], nu[k], floor[k], opened[k], log_weight, centre, variance, first[k], last[k]):
+            return False
+    return True
+
+
+@kernel
+def match(tau, nu, log_weight, centre, variance, first, last):
+    """Compute log Z, M, 1 / W and the share of the last component for one coefficient; see the module docstring."""
+    first, last = relevant(tau, nu, log_weight, centre, variance, first, last)
+    top = -np.inf
+    for j in range(first, last):
+        top = max(top, _log_mass(tau, nu, log_weight[j], centre[j], variance[j]))
+    total, mean, square, mass = 0.0, 0.0, 0.0, 0.0
+    for j in range(first, last):
+        mass = exp(_log_mass(tau, nu, log_weight[j], centre[j], variance[j]) - top)
+        width = 1.0 + variance[j] * tau
+        at, within = (centre[j] + variance[j] * nu) / width, variance[j] / width
+        new = total + mass
+        if new > 0.0:  # Welford's update, without cancellation where the mean is far from zero
+            apart = at - mean
+            mean += apart * mass / new
+            square += mass * within + apart * apart * mass * total / new
+            total = new
+    return top + log(total), mean, 1.0 / max(square / total, NARROWEST), mass / total
+
+
+@kernel
+def _match_all(tau, nu, log_weight, centre, variance, first, last):
+    log_z, mean, precision, share = np.empty_like(tau), np.empty_like(tau), np.empty_like(tau), np.empty_like(tau)
+    for k in range(tau.size):
+        log_z[k], mean[k], precision[k], share[k] = match(
+            tau[k], nu[k], log_weight, centre, variance, first[k], last[k]
+        )
+    return log_z, mean, precision, share
 
 
 FLOOR = 0.1  # site precisions below this join the pair sites; the slab's is 1
@@ -200,7 +219,7 @@ class SparseGaussian:
     cavity_precision, cavity_shift
         tau and nu of every coefficient.
     scale, basis, factor
-        S^(1/2), E and L.
+        S^(1/2), E (None for the identity) and L.
     """
 
     precision: FloatArray
@@ -213,7 +232,7 @@ class SparseGaussian:
     cavity_precision: FloatArray
     cavity_shift: FloatArray
     scale: FloatArray
-    basis: FloatArray
+    basis: FloatArray | None
     factor: FloatArray
 
     @property
@@ -221,51 +240,36 @@ class SparseGaussian:
         """Marginal variances."""
         return 1.0 / (self.cavity_precision + self.site_precision)
 
-    def matched(self, prior: PriorSites) -> MatchedSites:
-        """Match the sites of a prior to the cavities of this Gaussian."""
-        return matched_sites(self.cavity_precision, self.cavity_shift, prior)
-
-    def moved(self, step: FloatArray, rotation: FloatArray | None) -> SparseGaussian | None:
-        """Return the Gaussian after a step of P, r, u and h; None where that is not a Gaussian."""
-        matrix, shift, u, h = self._parts(step)
-        precision = self.precision + 0.5 * (matrix + matrix.T)
-        return sparse_gaussian(precision, self.shift + shift, self.site_precision + u, self.site_shift + h, rotation)
-
-    def in_units(self, step: FloatArray) -> FloatArray:
-        """Return a step in units of q: the square of its norm is that of the metric of :mod:`pymc_pacauc.ep.loop`."""
-        matrix, shift, u, h = self._parts(step)
-        root, sd = self.reduced_root, np.sqrt(self.variance)
-        along = (root.T @ matrix @ root).ravel() / np.sqrt(2.0)
-        return np.concatenate([along, root.T @ shift, u * self.variance / np.sqrt(2.0), h * sd])
-
-    def _parts(self, step: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Split a step into those of P (k, k), r (k,), u and h (d,)."""
-        k = self.shift.size
-        matrix, shift, u, h = np.split(step, np.cumsum([k * k, k, self.mean.size]))
-        return matrix.reshape(k, k), shift, u, h
+    def proper(self, prior: PriorSites) -> bool:
+        """Whether every cavity times its prior can be normalised."""
+        tau, nu = self.cavity_precision, self.cavity_shift
+        return bool(_all_proper(tau, nu, prior.floor, prior.opened, *_components(prior)))
 
     def covariance(self) -> FloatArray:
         inner = linalg.cho_solve((self.factor, True), np.eye(len(self.factor)))
-        inner = np.eye(self.mean.size) + self.basis @ (inner - np.eye(len(inner))) @ self.basis.T
+        if self.basis is not None:
+            inner = np.eye(self.mean.size) + self.basis @ (inner - np.eye(len(inner))) @ self.basis.T
         return inner * np.outer(self.scale, self.scale)
 
     def spread_of(self, rows: FloatArray, *, variances: bool = False) -> FloatArray:
         """Compute the covariance (or variances) of ``rows @ w``, rows of shape (m, d), without that of w."""
         scaled = rows * self.scale
-        inside = scaled @ self.basis
+        inside = scaled if self.basis is None else scaled @ self.basis
         root = linalg.solve_triangular(self.factor, inside.T, lower=True, check_finite=False).T
 
         def square(a: FloatArray) -> FloatArray:
             return np.asarray(np.einsum("ij,ij->i", a, a) if variances else a @ a.T)
 
-        return square(root) + (square(scaled) - square(inside))
+        return square(root) if self.basis is None else square(root) + (square(scaled) - square(inside))
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (draws, d)."""
         noise = rng.standard_normal((len(self.factor), draws))
         inside = linalg.solve_triangular(self.factor, noise, lower=True, trans="T").T
-        free = rng.standard_normal((draws, self.mean.size))
-        return self.mean + (free + (inside - free @ self.basis) @ self.basis.T) * self.scale
+        if self.basis is not None:
+            free = rng.standard_normal((draws, self.mean.size))
+            inside = free + (inside - free @ self.basis) @ self.basis.T
+        return self.mean + inside * self.scale
 
     def log_partition(self) -> float:
         """Compute the log of the integral of exp(-w'Qw/2 + (h + A'r)'w), without log (2 pi)^(d/2)."""
@@ -289,22 +293,36 @@ def sparse_gaussian(
     base = np.where(low, 1.0, u)
     scale = base**-0.5
     deficit = np.where(low, u - 1.0, 0.0)
-    identity = np.eye(u.size)
-    rows = np.vstack([identity if rotation is None else rotation, identity[low]])
-    weights, r = linalg.block_diag(precision, np.diag(deficit[low])), np.append(shift, np.zeros(low.sum()))
-    basis, upper = linalg.qr(scale[:, None] * rows.T, mode="economic", check_finite=False)
-    left = upper @ weights
-    inner = np.eye(len(upper)) + left @ upper.T
+    if rotation is None:
+        rows, basis = None, None
+        weights, r = precision + np.diag(deficit), shift
+        left = scale[:, None] * weights  # F' P
+        inner = np.eye(u.size) + left * scale
+        into_factor = scale * (h + r)
+    else:
+        rows = np.vstack([rotation, np.eye(u.size)[low]])
+        weights, r = linalg.block_diag(precision, np.diag(deficit[low])), np.append(shift, np.zeros(low.sum()))
+        basis, upper = linalg.qr(scale[:, None] * rows.T, mode="economic", check_finite=False)
+        left = upper @ weights
+        inner = np.eye(len(upper)) + left @ upper.T
+        into_factor = basis.T @ (scale * h) + upper @ r
     try:
         factor = np.linalg.cholesky(0.5 * (inner + inner.T))
     except np.linalg.LinAlgError:
         return None
     whitened = linalg.solve_triangular(factor, left, lower=True, check_finite=False)
-    solved = linalg.cho_solve((factor, True), basis.T @ (scale * h) + upper @ r, check_finite=False)
+    solved = linalg.cho_solve((factor, True), into_factor, check_finite=False)
     root = linalg.solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False).T
-    reduced_mean = upper.T @ solved
-    seen = np.einsum("ij,ij->j", rows, (weights - whitened.T @ whitened) @ rows)
-    residual = rows.T @ (r - weights @ reduced_mean)
+    if rows is None:
+        reduced_mean = scale * solved
+        seen = np.diagonal(weights) - np.einsum("ij,ij->j", whitened, whitened)
+        residual = r - weights @ reduced_mean
+        root = scale[:, None] * root
+    else:
+        reduced_mean = upper.T @ solved
+        seen = np.einsum("ij,ij->j", rows, (weights - whitened.T @ whitened) @ rows)
+        residual = rows.T @ (r - weights @ reduced_mean)
+        root = upper.T @ root
     mean = (h + residual) / base
     with np.errstate(divide="ignore", invalid="ignore"):
         cavity_precision = seen / (1.0 - seen / base) - deficit
@@ -318,7 +336,7 @@ def sparse_gaussian(
         site_shift=h,
         mean=mean,
         reduced_mean=reduced_mean[:k],
-        reduced_root=np.ascontiguousarray(upper.T[:k] @ root),
+        reduced_root=np.ascontiguousarray(root[:k]),
         cavity_precision=cavity_precision,
         cavity_shift=residual + deficit * mean + cavity_precision * mean,
         scale=scale,
@@ -327,110 +345,174 @@ def sparse_gaussian(
     )
 
 
-# All sites together. Chosen among some 25 variants on 59 hard fits (Pima, SPECT, correlated columns, few positives), of
-# which 4 do not converge; with least_damping=0.1 and damping_factor=0.7, 9; without the rescaling, 10. Not confirmed on
-# other data.
-POLICY = Policy(damping=0.5, least_damping=0.02, damping_factor=0.5, mixed_below=0.03, halvings=10)
-# Where that has not converged in half of the sweeps: where classes are separated and spikes are Dirac's, the scale of q
-# may oscillate for ever, and mixing from larger changes on ends that.
-POLICIES = (POLICY, replace(POLICY, mixed_below=0.3))
-LARGEST_RESCALING = 0.25  # of l in one sweep; 0.1: fits of 12 per thousand included do not converge
+POLICY = Policy(
+    damping=0.5,
+    least_damping=0.1,
+    damping_factor=0.8,
+    plain_after_restart=5,
+    mixed_below=0.05,
+    patience=50,
+    halvings=3,
+    restarts_when_halved=True,
+)
+LARGEST_RESCALING = 0.25
+SMALLEST_PRECISION = 1e-8  # sites in between act as this one
+NEGLIGIBLE = 1e-13  # relative change of H
+# With more coefficients than rows: relative change of H below which a site's own waits for the next pass (500 x 2000:
+# as many passes, each quicker; doubled, the same), and changes that are added to H at once.
+DEFERRED, MOVES_AT_ONCE = 1e-3, 64
 
 
 @dataclass(frozen=True, eq=False)
-class SparseSweep:
-    """Steps of all sites from a point q, and quantities of q.
+class SettledSites:
+    """q with its prior sites at their fixed point, None where they did not converge; and counts of the iteration."""
 
-    ``step`` is the concatenation of the steps of P (k, k), r (k,), u and h (d,); ``change`` its norm in q's own
-    standard deviations, root mean square over coefficients.
-    """
+    q: SparseGaussian | None
+    passes: int
+    reset_sites: int
+    clipped_rescalings: int
 
-    step: FloatArray
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """A pass over the prior sites from a point (u, h, l): the point after it, and cavity precisions, shape (d,)."""
+
+    led_to: FloatArray
+    cavity_precision: FloatArray
     change: float
-    log_evidence: float
-    expected_risk: float
-    tied: int
-    model_size: float
+    reset: int
+    clipped: bool
 
-    bound, final = 0.0, True  # no bound is known for these priors
+    bound = 0.0
+
+    @property
+    def final(self) -> bool:
+        return not self.reset
 
     @property
     def record(self) -> dict[str, float]:
-        return {
-            "log_evidence": possible(self.log_evidence),
-            "expected_risk": self.expected_risk,
-            "expected_model_size": self.model_size,
-        }
+        return {"reset": self.reset, "clipped": self.clipped}
 
 
-def solve_sites(
-    problem: Problem,
-    start: SparseGaussian,
-    map_tiles: Callable[..., Any],
-    *,
-    tolerance: float,
-    max_sweeps: int,
-    callback: Callable[[dict[str, float]], None] | None = None,
-    counted: int = 0,
-) -> Solution[SparseGaussian, SparseSweep]:
-    """Iterate all sites together to EP's fixed point.
+def settle_prior_sites(
+    q: SparseGaussian, prior: PriorSites, rotation: FloatArray | None, tolerance: float, *, scaled: bool
+) -> SettledSites:
+    """Bring the prior sites of q, and if ``scaled`` its scale, to their fixed point given the pair sites.
 
-    ``counted`` is the number of sweeps made before, from which records are numbered on.
+    ``rotation`` is A, None standing for the identity.
     """
-    assert problem.sites is not None
-    prior, table = problem.sites, SiteTable(problem.gamma_per_pair)
+    d = q.mean.size
+    components = _components(prior)
+    columns = np.empty((0, d)) if rotation is None else np.ascontiguousarray(rotation.T)
 
-    def sweep(q: SparseGaussian, pace: Pace) -> SparseSweep:
-        pairs, sites = pair_sums(problem, q, table, map_tiles), q.matched(prior)
-        precision, shift = pairs.precision - q.precision, pairs.shift - q.shift
-        u, h = sites.precision - q.site_precision, sites.shift - q.site_shift
-        # Log integral of the product of the new sites, to first order about q; exact at the fixed point.
-        integral = (
-            q.log_partition()
-            + shift @ q.reduced_mean
-            - 0.5 * np.sum(q.reduced_root * (precision @ q.reduced_root))
-            - 0.5 * q.reduced_mean @ precision @ q.reduced_mean
-            + np.sum(h * q.mean - 0.5 * u * (q.variance + q.mean**2))
-        )
-        scale = np.exp(sites.rescaling(q)) if problem.scale_free else 1.0
-        scaled = (scale**2 * pairs.precision - q.precision).ravel(), scale * pairs.shift - q.shift
-        step = np.concatenate([*scaled, u, h])
-        return SparseSweep(
-            step=step,
-            change=float(np.linalg.norm(q.in_units(step)) / np.sqrt(problem.d)),
-            log_evidence=float(pairs.log_constant + sites.log_constant.sum() + integral),
-            expected_risk=float(pairs.wrong / problem.pairs.total_weight),
-            tied=pairs.tied,
-            model_size=float(sites.inclusion.sum()),
-        )
+    def sweep(point: FloatArray, pace: Pace) -> _Pass:
+        u, h, scale, tau = point[:d].copy(), point[d:-1].copy(), np.exp(point[-1]), np.empty(d)
+        precision, shift = q.precision * scale**2, q.shift * scale
+        H, c = _others(precision, shift, u, h, columns)
+        order = np.random.default_rng(pace.turn).permutation(d)  # in which coefficients are visited
+        limits = prior.floor, prior.opened
+        squared, reset, rescaling = _pass(H, c, shift, columns, u, h, tau, components, limits, order, pace.damping)
+        rescaling = rescaling if scaled else 0.0
+        clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
+        led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
+        squared += clipped**2  # negative where q is not a density along a coefficient: the change is then undefined
+        change = float(np.sqrt(squared / d)) if squared >= 0.0 else np.nan
+        return _Pass(led_to, tau, change, reset, clipped != rescaling)
 
-    def move(q: SparseGaussian, seen: SparseSweep, step: FloatArray) -> SparseGaussian | None:
-        moved = q.moved(step, problem.scores.reduced.rotation)
-        return moved if moved is not None and moved.matched(prior).proper else None
+    def metric(point: FloatArray, seen: _Pass) -> Callable[[FloatArray], FloatArray]:
+        variance = 1.0 / (seen.cavity_precision + point[:d])
+        return partial(np.multiply, np.concatenate([variance, np.sqrt(variance), [1.0]]))
 
-    iteration = Iteration(
-        sweep,
-        plain=lambda q, seen, damping: (damping * seen.step, 0),
-        flat=lambda q: np.concatenate([q.precision.ravel(), q.shift, q.site_precision, q.site_shift]),
-        metric=lambda q, seen: q.in_units,
-        move=move,
+    def move(point: FloatArray, seen: _Pass, step: FloatArray) -> FloatArray | None:
+        tau = seen.cavity_precision
+        wide = (tau + point[:d] + step[:d] > 0.1 * (tau + seen.led_to[:d])).all()
+        return point + step if wide and abs(step[-1]) < LARGEST_RESCALING else None
+
+    found = solve_fixed_point(
+        Iteration(sweep, lambda point, seen, damping: (seen.led_to - point, 0), lambda point: point, metric, move),
+        np.concatenate([q.site_precision, q.site_shift, [0.0]]),
+        POLICY,
+        tolerance=tolerance,
+        max_sweeps=MAX_SWEEPS,
     )
-    history: tuple[dict[str, float], ...] = ()
-    limits = (min(max_sweeps, max(50, max_sweeps // 2)), max_sweeps)
-    for policy, limit in zip(POLICIES, limits, strict=True):
-        options = {"tolerance": tolerance, "max_sweeps": limit - len(history), "counted": counted + len(history)}
-        found = solve_fixed_point(iteration, start, policy, callback=callback, **options)
-        history += found.history
-        if found.converged or found.interrupted or len(history) >= max_sweeps:
-            break
-    return replace(found, history=history)
+    settled = None
+    if found.converged:
+        u, h, scale = found.point[:d], found.point[d:-1], np.exp(found.point[-1])
+        settled = sparse_gaussian(q.precision * scale**2, q.shift * scale, u, h, rotation)
+    reset, clipped = (sum(int(row[name]) for row in found.history) for name in ("reset", "clipped"))
+    proper = settled is not None and settled.proper(prior)
+    return SettledSites(settled if proper else None, len(found.history), reset, clipped)
 
 
-def pair_sums(problem: Problem, q: SparseGaussian, table: SiteTable, map_tiles: Callable[..., Any]) -> SiteSums:
-    """Sum the sites of the problem's pairs under q."""
-    space = problem.scores.reduced
-    root = space.design @ q.reduced_root  # (n, k)
-    moments = ScoreMoments(space.design @ q.reduced_mean + space.offset, root, np.einsum("ij,ij->i", root, root))
-    return sum_sites(
-        space.design, space.offset, moments, problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
-    )
+def _others(
+    precision: FloatArray, shift: FloatArray, u: FloatArray, h: FloatArray, columns: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Compute H, (k, k), and c, (k,), of all coefficients."""
+    u[np.abs(u) < SMALLEST_PRECISION] = SMALLEST_PRECISION
+    if len(columns):
+        spread = precision @ (columns.T @ (columns / u[:, None]))
+        c = columns.T @ ((columns @ shift + h) / u)
+    else:
+        spread = precision / u
+        c = (shift + h) / u
+    H = np.linalg.solve(np.eye(len(precision)) + spread, precision)
+    return np.ascontiguousarray(0.5 * (H + H.T)), c
+
+
+@kernel
+def _pass(H, c, r, columns, u, h, tau, components, limits, order, damping):
+    """Match each site in turn, in place (u, h, c, H, tau); ``columns``, (d, k), is A', empty for the identity.
+
+    Returns the squared change without damping, in units of q; the number of sites that could not be matched and were
+    put back to the Gaussian prior; and the step of l: the excess of the sum over d, divided by the number of
+    coefficients that are not at a spike.
+    """
+    (log_weight, centre, variance, first, last), (floor, opened) = components, limits
+    change, reset, excess, held = 0.0, 0, 0.0, 1e-3
+    HA, moved = columns @ H, 0  # rows a'H, (d, k), up to the rank-one updates stored since
+    moves, along_moves = np.empty(MOVES_AT_ONCE), np.empty((MOVES_AT_ONCE, len(H)))
+    for k in order:
+        if len(columns):
+            Ha = HA[k] + (moves[:moved] * (along_moves[:moved] @ columns[k])) @ along_moves[:moved]
+            seen, along = columns[k] @ Ha, columns[k] @ r
+        else:
+            Ha = H[k].copy()
+            seen, along = Ha[k], r[k]
+        without = 1.0 / (u[k] - seen)  # H without k is H + without Ha Ha'
+        gain = 1.0 + without * seen
+        weight = (along + h[k]) / u[k]  # and c without k is c - weight a
+        tau[k] = gain * seen
+        nu = along - gain * (Ha @ c - seen * weight)
+        matched = _is_proper(tau[k], nu, floor[k], opened[k], log_weight, centre, variance, first[k], last[k])
+        if matched:
+            _, mean, precision, _ = match(tau[k], nu, log_weight, centre, variance, first[k], last[k])
+            target_u, target_h = precision - tau[k], mean * precision - nu
+            new_u, new_h = u[k] + damping * (target_u - u[k]), h[k] + damping * (target_h - h[k])
+            excess += target_u * (1.0 / precision + mean * mean) - target_h * mean - 1.0
+            held += min(1.0, 1.0 / precision + mean * mean)
+        if not matched or new_u + tau[k] <= 0.0:  # the cavity is too wide for a proper marginal
+            reset += 1
+            new_u, new_h = 1.0 + abs(tau[k]), 0.0
+        if abs(new_u) < SMALLEST_PRECISION:
+            new_u = SMALLEST_PRECISION
+        now = 1.0 / (tau[k] + u[k])
+        change += (0.5 * ((new_u - u[k]) * now) ** 2 + (new_h - h[k]) ** 2 * now) / damping**2
+        rank_one = without - gain * gain / (new_u + tau[k])
+        if len(columns) and abs(rank_one * seen) > DEFERRED:
+            moves[moved], along_moves[moved] = rank_one, Ha
+            moved += 1
+            if moved == MOVES_AT_ONCE:
+                HA += ((columns @ along_moves.T) * moves) @ along_moves
+                moved = 0
+        elif not len(columns) and abs(rank_one * seen) > NEGLIGIBLE:  # skipped for coefficients that stay in a spike
+            for i in range(Ha.size):
+                scaled = rank_one * Ha[i]
+                for j in range(Ha.size):
+                    H[i, j] += scaled * Ha[j]
+        heavier = (along + new_h) / new_u - weight
+        if len(columns):
+            c += heavier * columns[k]
+        else:
+            c[k] += heavier
+        u[k], h[k] = new_u, new_h
+    return change, reset, 0.5 * excess / held

@@ -1,8 +1,9 @@
 """EP with independent priors that are not Gaussian (spike and slab, Laplace, Student-t, signed): fit and posterior.
 
 Each of the d coefficients has a prior site beside the n+ n- pair sites. All priors are mixtures
-(:class:`~pymc_pacauc.problem.problem.PriorSites`), so one engine, :func:`solve`, serves all, by the iteration of
-:func:`~pymc_pacauc.ep.prior_sites.solve_sites`. It is the engine of plans whose ``prior`` is not "gaussian".
+(:class:`~pymc_pacauc.problem.problem.PriorSites`), so one engine, :func:`solve`, serves all. A sweep over the pairs
+costs O(n+ n- k + n k^2), a pass over the prior sites O(d k^2); :mod:`~pymc_pacauc.ep.spike_search` finds the fixed
+point. It is the engine of plans whose ``prior`` is not "gaussian".
 
 *Posterior* (:class:`SitesPosterior`). A Gaussian of theta and, for each coefficient, the marginal given by its site:
 prior times cavity. Draws join them by a Gaussian copula. Where scores have no offset, :class:`LengthOfSites` uses the
@@ -44,18 +45,21 @@ from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leav
 from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.posterior import ByCovariance, NaturalGaussian
-from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, pair_sums, relevant, solve_sites, sparse_gaussian
+from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, relevant, sparse_gaussian
 from pymc_pacauc.ep.results import Fit, warn_of
 from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.spike_models import (
+from pymc_pacauc.ep.spike_search import (
     DIRECTIONS,
     MOST_SPARSE,
     ModelAverage,
     ModelProposal,
     average_models,
     models_can_be_listed,
+    pair_sums,
+    settle,
+    solve_sparse,
 )
-from pymc_pacauc.ep.start import continued_start
+from pymc_pacauc.ep.start import SWEEPS, continued_start
 from pymc_pacauc.ep.sweep import check_offset, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, slices
@@ -164,7 +168,6 @@ class SitesPosterior:
         return f"SitesPosterior(d={self.problem.d}, expected model size {self.sites.inclusion.sum():.2f})"
 
 
-LEAST_SWEEPS = 20  # of a fit without a group, from the slab to the spikes
 HALF_WIDTH = 6.0  # of log r around a draw's, where its law is integrated; less for more than 25 coefficients
 LENGTHS = 121  # nodes of that; with half as many, errors of 1e-3 in 100 coefficients
 CLOSEST = 1e-6  # of log r, from the end of a bounded support; larger by 1e3, evidences are 0.01 off
@@ -438,7 +441,7 @@ class SitesFit(Fit):
         return spike_slab_gradient(self.problem, self.posterior.gaussian, self.posterior.sites)
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
-        """Draws weighted by exact posterior / proposal; see :mod:`pymc_pacauc.ep.spike_models`."""
+        """Draws weighted by exact posterior / proposal; see :mod:`pymc_pacauc.ep.spike_search`."""
         if self.problem.spikes is not None:
             if not models_can_be_listed(self.problem):
                 raise UnsupportedError(
@@ -476,16 +479,20 @@ class SitesFit(Fit):
             return sparse_gaussian(precision, shift, q.site_precision, q.site_shift, problem.scores.reduced.rotation)
 
         def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
+            start: SparseGaussian | None
             if starts_anew(split, left, sweeps):
-                start = _in_slab(continued_start(left, 1.0), left)
-                sweeps, restarted = max(sweeps, LEAST_SWEEPS), False
+                start = unsettled = _in_slab(continued_start(left, 1.0), left)
+                sweeps = max(sweeps, 2 * SWEEPS)  # from the slab to the spikes takes more sweeps than a refinement
             else:
-                removed = without(split)
-                start, restarted = removed or q, removed is None
-                sweeps = max(sweeps, 3) if restarted else sweeps
-            found = solve_sites(left, start, map_tiles, tolerance=tolerance, max_sweeps=max(sweeps, 1))
-            end = found.point if found.converged or not sweeps else found.following
-            return WithoutGroup(end.reduced_mean, end.reduced_root, found.seen.change, found.converged, restarted)
+                start, unsettled = without(split), q
+            settled = None if start is None else settle(left, start, tolerance)
+            if settled is None:
+                sweeps = max(sweeps, 3)
+            begin = unsettled if settled is None else settled.q
+            found = solve_sparse(left, begin, map_tiles, tolerance=tolerance, max_sweeps=max(sweeps, 1))
+            end = (found.point if found.converged or not sweeps else found.following).q
+            mean, root = end.reduced_mean, end.reduced_root
+            return WithoutGroup(mean, root, found.seen.change, found.converged, restarted=settled is None)
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             return leave_out_pairs(problem, refit, groups, **options)
@@ -519,7 +526,7 @@ def solve(
     history, q = before, _start(start, problem)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         while True:
-            found = solve_sites(
+            found = solve_sparse(
                 problem,
                 q,
                 map_tiles,
@@ -528,7 +535,7 @@ def solve(
                 callback=callback,
                 counted=len(history),
             )
-            history, q = history + found.history, found.point
+            history, q = history + found.history, found.point.q
             finer = with_finer_tables(problem, q) if found.converged else None
             if finer is None:
                 break
@@ -538,12 +545,10 @@ def solve(
     sparse = "the inclusion probability or v0, " if problem.spikes is not None else ""
     advice = f"Raise max_sweeps, {sparse}lower gamma, or check the result against tempering SMC."
     warn_of("EP", found, len(history), plan.tolerance, log_evidence, advice, stacklevel=4)
-    assert problem.sites is not None
-    sites = q.matched(problem.sites)
-    narrowest = Interventions(narrowest_sites=int(sites.narrowest.sum()))
+    narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SitesFit(
         problem=problem,
-        posterior=SitesPosterior(problem, q, sites),
+        posterior=SitesPosterior(problem, found.point.q, seen.sites),
         log_evidence=log_evidence,
         expected_risk=seen.expected_risk,
         converged=found.converged,

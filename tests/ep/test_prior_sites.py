@@ -11,11 +11,11 @@ import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import LinearRisk
 from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.ep.prior_sites import matched_sites, sparse_gaussian
+from pymc_pacauc.ep.prior_sites import _components, _others, _pass, matched_sites, sparse_gaussian
 from pymc_pacauc.ep.spike_slab import with_finer_tables
 from pymc_pacauc.model.auc_term import NotLinearGaussianError
 from pymc_pacauc.model.read import problem_of
-from pymc_pacauc.problem.problem import Tabulated, linear_gaussian_problem, tabulate
+from pymc_pacauc.problem.problem import Tabulated, linear_gaussian_problem, spike_slab_problem, tabulate
 from tests.oracles import plane_data
 
 DENSITIES = {
@@ -262,8 +262,16 @@ def test_a_prior_without_a_density_is_refused_and_left_to_smc():
         problem_of(model)
 
 
-def test_changes_of_sites_are_in_units_of_q():
-    """One coefficient, N(0, 1 / 2.7): changes of its site's precision and of its shift."""
-    q = sparse_gaussian(np.array([[2.0]]), np.array([1.5]), np.array([0.7]), np.array([0.2]), None)
-    in_units = q.in_units(np.array([0.0, 0.0, 0.3, -0.4]))
-    assert in_units @ in_units == pytest.approx(0.5 * (0.3 / 2.7) ** 2 + 0.4**2 / 2.7)
+@pytest.mark.parametrize("damping", [1.0, 0.5])
+def test_changes_of_sites_are_in_units_of_q_and_without_damping(damping):
+    """One coefficient, whose cavity is the rest of q: changes of its precision and of its shift, of N(0, 1 / 2.7)."""
+    prior = spike_slab_problem([[0.0], [1.0]], [0, 1], 1.0, inclusion_probability=0.4, v0=0.01).sites
+    components, limits, tau = _components(prior), (prior.floor, prior.opened), np.empty(1)
+    u, h, precision, shift = np.array([0.7]), np.array([0.2]), np.array([[2.0]]), np.array([1.5])
+    H, c = _others(precision, shift, u, h, np.empty((0, 1)))
+    before = u[0], h[0]
+    found = _pass(H, c, shift, np.empty((0, 1)), u, h, tau, components, limits, np.arange(1), damping)
+    by_precision, by_shift = ((after[0] - old) / damping for after, old in zip((u, h), before, strict=True))
+    assert tau == pytest.approx(2.0)
+    assert found[0] == pytest.approx(0.5 * (by_precision / 2.7) ** 2 + by_shift**2 / 2.7)
+    assert abs(by_shift) > 0.1

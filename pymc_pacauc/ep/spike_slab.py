@@ -572,7 +572,7 @@ def with_finer_tables(problem: Problem, q: SparseGaussian) -> Problem | None:
         wanted = 2.0 * (nodes[place] - nodes[place - 1]) / np.sqrt(q.variance[k])
         table = prior.which[k]
         parts[table] = max(parts[table], int(np.ceil(wanted)) if wanted > 1.0 else 1)
-    # Tables of so many nodes reach coefficients 3000 posterior standard deviations from zero, and are not refined further.
+    # Tables of so many nodes reach coefficients 3000 posterior standard deviations from zero: not refined further.
     if parts.max() == 1 or max(table.nodes.size for table in prior.tables) > 200_000:
         return None
     tables = tuple(table.refined(int(times)) for table, times in zip(prior.tables, parts, strict=True))

@@ -95,7 +95,7 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
         return _counted(posterior, var_name)
     model = pm.modelcontext(model)
     source = problem_of(model)
-    sparse = {each.variable.name: each for each in source.sparse}
+    sparse = {each.name: each for each in source.sparse}
     name = _choose(list(sparse), var_name)
     part = source.parts[name]
     p, v0, v1 = sparse[name].hyperparameters()

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pymc as pm
@@ -23,7 +23,6 @@ from scipy import linalg
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, pivoted_gradient, predict_scores_at
 from pymc_pacauc.ep.plan import FEWEST_ROWS
-from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.graph import MODE, affine_map, evaluate_at_draws
 from pymc_pacauc.numerics import FloatArray
@@ -165,10 +164,12 @@ def gp_evidence_gradient(
     gradients = pytensor.grad(pt.sum(slope * gp.cov_func(gp.X)), parameters, disconnected_inputs="ignore")
     chain = compile_function([slope], gradients, mode=MODE)
     with approx.as_fitted():
-        if _few_features(approx.fit) and _scores_are(gp, approx.model):
-            found = chain(pivoted_gradient(approx.fit))
+        fit = approx.fit
+        few_features = isinstance(fit, EPFit) and fit.problem.scores.reduced.pivots is not None
+        if few_features and _scores_are(gp, approx.model):
+            found = chain(pivoted_gradient(fit))
         else:
-            found = chain(kernel_gradient(_training_scores(approx, gp, jitter, approx.fit.posterior)))
+            found = chain(kernel_gradient(_training_scores(approx, gp, jitter, fit.posterior)))
     return dict(zip(names, map(np.asarray, found), strict=True))
 
 
@@ -221,10 +222,6 @@ def _telling_rows(gp: Any) -> NDArray[np.intp] | None:
 
 def _rows_of(gp: Any, rows: NDArray[np.intp] | None) -> Any:
     return gp.X if rows is None else pt.as_tensor_variable(gp.X)[rows]
-
-
-def _few_features(fit: Fit) -> TypeGuard[EPFit]:
-    return isinstance(fit, EPFit) and fit.problem.scores.reduced.pivots is not None
 
 
 def _scores_are(gp: Any, model: pm.Model) -> bool:

@@ -103,11 +103,7 @@ def is_known(variables: Iterable[Variable]) -> bool:
 
 def evaluate(outputs: Iterable[Variable], given: Mapping[Variable, Any] | None = None) -> list[Any]:
     """Return copies of the values of ``outputs``, ``given`` those of other variables; :class:`Unreadable` if random."""
-    outputs, values = list(outputs), dict(given or {})
-    for node in toposort(outputs, blockers=dict(values)):
-        inputs = [values[v] if v in values else leaf_value(v) for v in node.inputs]
-        values.update(zip(node.outputs, performer(node)(inputs), strict=True))
-    return [np.array(values[v] if v in values else leaf_value(v)) for v in outputs]
+    return [np.array(value) for value in _propagated(list(outputs), dict(given or {}))]
 
 
 def leaf_value(variable: Variable) -> Any:
@@ -210,11 +206,12 @@ class FlatVariables:
         """f(theta[N, D]) -> the batched outputs, evaluated in pieces that fit in memory."""
         theta, batched = self.vectorize(outputs)
         compiled = compile_function([theta], batched, mode=mode, on_unused_input="ignore")
+        width = 0  # numbers for each point, known after the first
 
         def evaluate(points: FloatArray) -> list[NDArray[Any]]:
-            pieces = [compiled(points[:1])]
-            width = max(self.dimension, *(value.size for value in pieces[0]))
-            pieces += [compiled(points[1:][rows]) for rows in slices(len(points) - 1, width)]
+            nonlocal width
+            width = width or max(self.dimension, *(value.size for value in compiled(points[:1])))
+            pieces = [compiled(points[rows]) for rows in slices(len(points), width) or [slice(0)]]
             return [np.concatenate(values) for values in zip(*pieces, strict=True)]
 
         return evaluate
@@ -271,12 +268,11 @@ def evaluate_at_draws(model: pm.Model, graph: Variable, posterior: xr.Dataset) -
     if missing:
         raise ValueError(f"result has no draws of {', '.join(missing)}, which the scores depend on: keep them.")
     values = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in variables]
-    batched = [rv.type.clone(shape=(None, *rv.type.shape))(f"{rv.name}_draws") for rv in variables]
-    output = vectorize_graph(graph, dict(zip(variables, batched, strict=True)))
-    function = compile_function(batched, output, mode=MODE, on_unused_input="ignore")
-    points = [v.reshape(-1, *v.shape[2:]).astype(rv.dtype) for v, rv in zip(values, variables, strict=True)]
-    found = np.asarray(function(*points))
-    return found.reshape(posterior.sizes["chain"], posterior.sizes["draw"], *found.shape[1:])
+    sizes = posterior.sizes["chain"], posterior.sizes["draw"]
+    layout = FlatVariables(tuple(variables), tuple(value.shape[2:] for value in values))
+    points = [np.zeros((np.prod(sizes), 0)), *(value.reshape(np.prod(sizes), -1) for value in values)]
+    [found] = layout.function([graph])(np.concatenate(points, axis=1))
+    return found.reshape(*sizes, *found.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)

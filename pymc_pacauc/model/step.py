@@ -302,6 +302,7 @@ class TemperingSMC(BlockedStep):
         The expected risk is that of all states kept; states of one parent count as one in its variance.
         """
         stages, visited = self._run.stages, self._run.visited
+        last = vars(stages[-1])
         risk = np.where(np.isnan(visited.energies.risk), 0.0, visited.energies.risk)
         excess = np.bincount(visited.parent, (risk - risk.mean()) / risk.size)
         self._shared_stats = {
@@ -310,14 +311,11 @@ class TemperingSMC(BlockedStep):
             "run": self._run_number,
             "stage": len(stages) - 1,
             "progress": self._run.temperature / self._path.end,
-            "gamma": stages[-1].gamma,
-            "log_evidence": stages[-1].log_evidence,
-            "log_evidence_variance": stages[-1].log_evidence_variance,
-            "particle_ess": stages[-1].ess,
-            "acceptance_rate": stages[-1].acceptance_rate,
+            **{name: last[name] for name in ("gamma", "log_evidence", "log_evidence_variance", "acceptance_rate")},
+            "particle_ess": last["ess"],
             "expected_risk": float(risk.mean()),
             "expected_risk_variance": float(excess @ excess),
-            "risk": stages[-1].expected_risk,  # this and the following: of a tuning step
+            "risk": last["expected_risk"],  # this and the following: of a tuning step
             "log_tilt": np.nan,
             "model_logp": np.nan,
         }
@@ -438,14 +436,10 @@ def _started(path: Any, start: Any) -> Any:
 
 def _gaussian_of(fit: Any) -> tuple[Any, Any]:
     """Mean and covariance of an approximation or of a pair."""
-    source = getattr(fit, "source", None)
-    moved = [each.variable.name for each in getattr(source, "densities", ()) if each.transformed]
-    why = f"of {', '.join(moved)}, which PyMC samples transformed" if moved else ""
-    if any(sparse.dirac for sparse in getattr(source, "sparse", ())):
-        why = "with a point mass at zero"
-    if why:
+    if moved := getattr(getattr(fit, "source", None), "moved", ()):
         raise TypeError(
-            f"start is an approximation {why}: it is not a Gaussian of the free variables. Start from the prior (leave "
+            f"start is an approximation of {', '.join(moved)}, which PyMC samples by other variables (transformed, "
+            "with a point mass at zero, or with scales): it is not a Gaussian of these. Start from the prior (leave "
             "start out)."
         )
     posterior = getattr(getattr(fit, "fit", fit), "posterior", fit)  # the Gaussian as it was fitted

@@ -96,7 +96,7 @@ class NotAffine(Unreadable):
 def is_known(variables: Iterable[Variable]) -> bool:
     """Return whether variables depend on constants and shared variables only."""
     return not any(
-        _is_random(v.owner) if v.owner is not None else not isinstance(v, Constant | SharedVariable)
+        is_random(v.owner) if v.owner is not None else not isinstance(v, Constant | SharedVariable)
         for v in ancestors(variables)
     )
 
@@ -128,7 +128,7 @@ IN_NUMPY: dict[type, Callable[..., Any]] = {
 
 def performer(node: Apply) -> Callable[[list[Any]], list[Any]]:
     """Return the function of one node: values of its inputs -> values of its outputs."""
-    if _is_random(node):
+    if is_random(node):
         raise Unreadable(f"{node.outputs[-1]} is random")
     if node.op.destroy_map:
         raise Unreadable(f"{node} overwrites its inputs")
@@ -149,8 +149,9 @@ def performer(node: Apply) -> Callable[[list[Any]], list[Any]]:
     return perform
 
 
-def _is_random(node: Apply) -> bool:
-    return isinstance(node.op, RandomVariable | SymbolicRandomVariable)
+def is_random(node: Apply | None) -> bool:
+    """Return whether a node draws random numbers."""
+    return node is not None and isinstance(node.op, RandomVariable | SymbolicRandomVariable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +336,7 @@ def _propagated(outputs: Sequence[Variable], values: dict[Variable, Any]) -> lis
             found = performer(node)(operands)
         elif isinstance(node.op, Shape | Shape_i):
             found = performer(node)([operands[0].offset])
-        elif isinstance(node.op, OpFromGraph) and not _is_random(node):
+        elif isinstance(node.op, OpFromGraph) and not is_random(node):
             found = _propagated(node.op.inner_outputs, dict(zip(node.op.inner_inputs, operands, strict=True)))
         else:
             found = [_linear(node, operands, varying)]

@@ -14,12 +14,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_pacauc.comparison.censored import concordance
@@ -29,13 +27,11 @@ from pymc_pacauc.comparison.risk import check_ties
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
-from pymc_pacauc.model.graph import shape_now
+from pymc_pacauc.model.graph import is_random, shape_now
 from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, ComparisonKind, SurrogateRisk
 from pymc_pacauc.numerics import ranked
 from pymc_pacauc.problem.problem import check_gamma
 from pymc_pacauc.theorems import TheoremDefaults, default_gamma, theorem_defaults
-
-RANDOM = (RandomVariable, SymbolicRandomVariable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +53,7 @@ class Compared:
         if self.is_partial and ties != "half":
             raise ValueError(f'ties={ties!r} is not defined for a partial AUC (max_fpr=), an area: use ties="half".')
         self._check_lengths(scores)
-        random = [v for v in ancestors([scores]) if isinstance(getattr(v.owner, "op", None), RANDOM)]
+        random = [v for v in ancestors([scores]) if is_random(v.owner)]
         for variable in random:  # PyMC asks step methods about one variable at a time: tell them about all
             variable.tag.feed_auc_risk = random
         return Blockwise(AUCRisk(ties, self.kind))(scores, *self.tensors)

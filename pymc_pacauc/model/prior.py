@@ -29,15 +29,13 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pymc.distributions.distribution import SymbolicRandomVariable, support_point
+from pymc.distributions.distribution import support_point
 from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import LT
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 from scipy import linalg
 from scipy.special import ndtr, ndtri
@@ -49,9 +47,11 @@ from pymc_pacauc.model.graph import (
     affine_map,
     evaluate,
     is_known,
+    is_random,
     read_affine,
     shape_now,
 )
+from pymc_pacauc.model.results import opened
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Table, default_inclusion_probability, tabulate
 from pymc_pacauc.problem.scores import GaussianPrior
@@ -458,8 +458,7 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
     >>> bool(today.q.mean[0] > 3 * abs(today.q.mean[1]))
     True
     """
-    for holder in ("refit", "approx"):
-        approx = getattr(approx, holder, approx)
+    approx = opened(approx)
     shape = _shape_handed_on(approx, name)
     kept = [each for each in approx.components(name) if each[0] >= NEGLIGIBLE]
     model, new = pm.modelcontext(model), as_name or name
@@ -512,7 +511,8 @@ def _point_mass(model: pm.Model, variable: Variable) -> IndependentPrior | None:
     slab, latent = (model.named_vars.get(f"{variable.name}_{part}") for part in ("slab", "latent"))
     if slab not in model.free_RVs or latent not in model.free_RVs:
         return None
-    cuts = [v.owner.inputs[1] for v in ancestors([variable]) if _is_less_than(v) and latent in v.owner.inputs[:1]]
+    compared = [v.owner for v in ancestors([variable]) if v.owner is not None and latent in v.owner.inputs[:1]]
+    cuts = [node.inputs[1] for node in compared if isinstance(getattr(node.op, "scalar_op", None), LT)]
     if len(cuts) != 1:
         return None
     _, sigma = slab.owner.op.dist_params(slab.owner)
@@ -671,7 +671,7 @@ def _compiled_density(model: pm.Model, rv: Variable) -> IndependentPrior:
     moved: Any = None
     if transform is not None:
         moved = layout.function([transform.forward(value, *rv.owner.inputs).ravel()])
-    parts = [v for v in ancestors(rv.owner.inputs) if v.owner is not None and _is_random(v)]  # of a mixture
+    parts = [v for v in ancestors(rv.owner.inputs) if is_random(v.owner)]  # of a mixture
     guesses = [v.owner.op.dist_params(v.owner)[0] for v in parts] or [support_point(rv)]
     others = [v for v in rv.owner.inputs if isinstance(v.type, TensorType) and v.type.dtype == "float64"]
 
@@ -728,15 +728,6 @@ def _tabulated(
             return tabulate(density, [*centres, *inside], f"the prior of {name}")
         except ValueError as error:
             raise refuse(str(error)) from None
-
-
-def _is_random(variable: Variable) -> bool:
-    return isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable)
-
-
-def _is_less_than(variable: Variable) -> bool:
-    op = getattr(variable.owner, "op", None)
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, LT)
 
 
 def _shape(shape: Any, dims: Any, model: pm.Model) -> tuple[int, ...]:

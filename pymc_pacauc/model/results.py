@@ -202,10 +202,14 @@ class CorrectedResult(ArrayResult):
         return corrected_evidence(self.fit, self.fit.corrected)
 
 
+def opened(result: Any) -> Any:
+    """Return the posterior that a choice of gamma or a maximum of the evidence contains; or the object itself."""
+    return getattr(result, "approx", getattr(result, "refit", result))
+
+
 def as_result(result: Any) -> Any:
     """Return the :class:`Result` of ``result``; refuse other objects."""
-    for holder in ("refit", "approx"):  # a choice of gamma, a maximum of the evidence
-        result = getattr(result, holder, result)
+    result = opened(result)
     if scores := getattr(result, "scores_", ()):  # a fitted estimator
         if len(scores) > 1:
             raise TypeError("result has a score for each class: pass estimator.scores_[k].posterior.result.")

@@ -39,7 +39,6 @@ from pymc_pacauc.model.graph import (
     MODE,
     FlatVariables,
     Unreadable,
-    affine_map,
     evaluate,
     flat_variables,
     leaf_value,
@@ -117,21 +116,21 @@ class GraphScores(ScoreFunction):
             raise ValueError(NOT_BY_ROWS.format(why=_first_line(error))) from error
         return found
 
-    def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray]:
-        """Scores of rows as ``design @ theta + offset``, where they are affine in theta."""
+    def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray] | None:
+        """Scores of rows as ``design @ theta + offset``; None where they are not affine in theta."""
         if self.linear:
             return super().design(rows)
-        offset, slopes = affine_map(lambda theta: [self.scores(theta, rows)], self.layout.dimension)
-        return slopes.T, offset
+        try:
+            offset, slopes = self.affine(rows.values)
+        except FAILURES:
+            return None
+        return (slopes.T, offset) if offset.shape == rows.labels.shape else None
 
-    def affine(self, rows: NewRows) -> bool:
-        """Whether the scores of rows are affine in theta, as seen at random values of it."""
-        if self.linear:
-            return True
-        one, two = np.random.default_rng(0).standard_normal((2, self.layout.dimension))
-        zero, at_one, at_two, at_both = self.scores(np.stack([0 * one, one, two, 3 * one - 2 * two]), rows)
-        expected = zero + 3 * (at_one - zero) - 2 * (at_two - zero)
-        return bool(np.allclose(at_both, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max()))
+    def affine(self, values: Sequence[NDArray[Any]]) -> tuple[FloatArray, FloatArray]:
+        """Scores of rows at theta = 0, and their slopes, a row for each coefficient; Unreadable if not affine."""
+        graph = clone_replace(self.graph, dict(zip(self.arrays, map(pt.constant, values), strict=True)))
+        with np.errstate(all="ignore"):
+            return read_affine(graph, self.layout.values, self.layout.shapes)
 
     def at(self, theta: FloatArray, values: Sequence[NDArray[Any]]) -> FloatArray:
         """Scores of rows at one theta, without compiling."""
@@ -356,7 +355,8 @@ def _weights(
         if not all(follows(theta, matrix @ theta + constant) for theta in thetas):
             if d * (columns + 1) > NUMBERS_AT_ONCE:
                 return None
-            matrix = sparse.csr_array(_slopes(found, split(np.eye(columns + 1, columns, k=-1))))
+            _, slopes = found.affine(split(np.eye(columns + 1, columns, k=-1)))  # of a row of zeros, and unit rows
+            matrix = sparse.csr_array(np.concatenate([slopes[:, 1:] - slopes[:, :1], slopes[:, :1]], axis=1).T)
         return (matrix, constant) if all(follows(theta, matrix @ theta + constant) for theta in thetas) else None
     except FAILURES:
         return None
@@ -367,16 +367,6 @@ def _selection(ones: FloatArray, numbers: FloatArray, d: int) -> Any:
     used = np.flatnonzero(np.isfinite(ones) & (ones != 0))
     place = np.clip(np.nan_to_num(np.round(numbers[used] / ones[used])), 0, d - 1).astype(int)
     return sparse.csr_array((ones[used], (used, place)), shape=(ones.size, d))
-
-
-def _slopes(found: GraphScores, unit_rows: Sequence[FloatArray]) -> FloatArray:
-    """Changes (columns + 1, d) of weights and intercept with theta: from the graph at a row of zeros and unit rows."""
-    graph = clone_replace(found.graph, dict(zip(found.arrays, map(pt.constant, unit_rows), strict=True)))
-    try:
-        _, slope = read_affine(graph, found.layout.values, found.layout.shapes)
-    except Unreadable:
-        _, slope = affine_map(found.layout.function([graph]), found.layout.dimension)
-    return np.concatenate([slope[:, 1:] - slope[:, :1], slope[:, :1]], axis=1).T
 
 
 def _nearest(model: pm.Model, scores: Variable, rows: Sequence[_Leaf]) -> list[Variable]:

@@ -39,7 +39,7 @@ from pymc_pacauc.model.auc_term import NotLinearGaussianError, is_auc_risk
 from pymc_pacauc.model.graph import FlatVariables, flat_variables
 from pymc_pacauc.model.graph_path import FITTED, PyMCPath
 from pymc_pacauc.model.read import problem_of
-from pymc_pacauc.model.results import fitted_to
+from pymc_pacauc.model.results import fitted_to, opened
 from pymc_pacauc.model.score_function import read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -427,8 +427,7 @@ def _started(path: Any, start: Any) -> Any:
     """The path that starts from a fit."""
     from pymc_pacauc.model.nested import NestedApproximation  # ArviZ, which need not be imported with every model
 
-    for holder in ("refit", "approx"):
-        start = getattr(start, holder, start)
+    start = opened(start)
     if isinstance(start, NestedApproximation) and isinstance(path, PyMCPath):
         return path.bridge_from(start._draw(FITTED * path.dimension, np.random.default_rng(0))[0])
     return bridge_path(path, *_gaussian_of(start))

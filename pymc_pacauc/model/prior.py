@@ -55,6 +55,7 @@ from pymc_pacauc.model.results import opened
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Table, default_inclusion_probability, tabulate
 from pymc_pacauc.problem.scores import GaussianPrior
+from pymc_pacauc.smc.coordinates import positive_factor
 from pymc_pacauc.theorems import theorem_defaults
 from pymc_pacauc.tune.nested import NEGLIGIBLE
 
@@ -258,21 +259,20 @@ def conditioned(
 
 def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
     """The Cholesky factor, with the smallest jitter that makes it exist; a jitter is reported."""
-    scale = float(np.diagonal(covariance).mean())
-    for relative in (0.0, *np.logspace(-14, -6, 9)):
-        try:
-            factor = np.linalg.cholesky(covariance + relative * scale * np.eye(len(covariance)))
-        except np.linalg.LinAlgError:
-            continue
-        if relative:
-            warnings.warn(
-                f"The prior covariance of {name} is not positive definite in floating point: {relative * scale:.1e} "
-                "was added to its diagonal. To avoid this warning, add a jitter yourself.",
-                stacklevel=4,
-            )
-        return np.asarray(factor, dtype=np.float64)
-    smallest = np.linalg.eigvalsh(covariance)[0]
-    raise ValueError(f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g}).")
+    factor, jitter = positive_factor(covariance)
+    if jitter > 1e-6:  # no rounding error
+        smallest = np.linalg.eigvalsh(covariance)[0]
+        raise ValueError(
+            f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g})."
+        )
+    if jitter:
+        warnings.warn(
+            f"The prior covariance of {name} is not positive definite in floating point: "
+            f"{jitter * np.diagonal(covariance).mean():.1e} was added to its diagonal. To avoid this warning, add a "
+            "jitter yourself.",
+            stacklevel=4,
+        )
+    return factor
 
 
 @dataclass(frozen=True, eq=False)

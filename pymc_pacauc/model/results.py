@@ -110,9 +110,8 @@ class Draws:
 
     @cached_property
     def evidence(self) -> LogEvidence:
-        if self.gaussian:
-            return combine(self._constant("log_evidence"), self._constant("log_evidence_variance"))
-        return combine(self._by_run("log_evidence"), self._by_run("log_evidence_variance"))
+        read = self._constant if self.gaussian else self._by_run
+        return combine(read("log_evidence"), read("log_evidence_variance"))
 
     @cached_property
     def mean_risk(self) -> Estimate:
@@ -173,8 +172,6 @@ class Draws:
 
     def _by_run(self, name: str) -> NDArray[np.float64]:
         """One value per independent run, from any of its draws."""
-        if not self.stats[name].dims:
-            return np.array([self._constant(name)])
         return np.array([float(run[name][0]) for run in self.runs()])
 
 

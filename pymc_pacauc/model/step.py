@@ -363,7 +363,7 @@ class TemperingSMC(BlockedStep):
         """
         model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) is not None else None
         if model is not None and var in set(model.free_RVs):
-            together = model.free_RVs if _has_auc_term(model) else []
+            together = model.free_RVs if any(map(is_auc_risk, ancestors(model.potentials))) else []
         else:
             together = [] if has_grad else getattr(var.tag, "feed_auc_risk", [])
         ideal = together and not any(map(_has_own_step, together))
@@ -474,10 +474,6 @@ def _has_own_step(variable: Variable) -> bool:
     """Return whether a variable has no density, but a step method of its own, as BART's trees have."""
     others = [method for method in _step_methods() if method is not TemperingSMC]
     return not _has_density(variable) and any(Competence.IDEAL in m._competence([variable], False) for m in others)
-
-
-def _has_auc_term(model: pm.Model) -> bool:
-    return any(map(is_auc_risk, ancestors(model.potentials)))
 
 
 def _check_start(path: Any, model: pm.Model, variables: FlatVariables) -> None:

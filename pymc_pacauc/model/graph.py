@@ -30,6 +30,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.initial_point import make_initial_point_expression
 from pymc.pytensorf import compile as compile_function
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import get_mode
@@ -237,6 +238,17 @@ def flat_variables(model: pm.Model) -> FlatVariables:
         start = model.initial_point()
         shapes = [start[value.name].shape for value in model.value_vars]
     return FlatVariables(tuple(model.value_vars), tuple(shapes))
+
+
+def draws_from_prior(model: pm.Model, rvs: Iterable[Variable]) -> list[Variable]:
+    """Graphs of draws from the prior of some variables, transformed to their unconstrained values."""
+    return make_initial_point_expression(
+        free_rvs=list(rvs),
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies={},  # a user's initval is a place to start, not the prior
+        default_strategy="prior",
+        return_transformed=True,
+    )
 
 
 def shape_now(variable: Variable) -> tuple[int, ...]:

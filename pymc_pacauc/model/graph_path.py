@@ -21,7 +21,6 @@ from functools import cached_property
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.initial_point import make_initial_point_expression
 from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import reseed_rngs
 from pytensor.compile.mode import Mode
@@ -34,7 +33,7 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.model.auc_term import auc_terms
-from pymc_pacauc.model.graph import FlatVariables, flat_variables
+from pymc_pacauc.model.graph import FlatVariables, draws_from_prior, flat_variables
 from pymc_pacauc.model.prior import is_normal, noncentred
 from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.smc.coordinates import fit_gaussian
@@ -69,14 +68,7 @@ class PyMCPath(Path):
         self._outputs = [model.observedlogp + sum(pt.sum(v) for v in graphs[len(terms) :]), *graphs[: len(terms)]]
         self._density = [model.varlogp, *self._outputs]
         self._whiten(model)
-        prior = make_initial_point_expression(
-            free_rvs=self._left,
-            rvs_to_transforms=model.rvs_to_transforms,
-            initval_strategies={},  # a user's initval is a place to start, not the prior
-            default_strategy="prior",
-            return_transformed=True,
-        )
-        self._draw = compile_function([], prior, mode=_mode()) if self._left else None
+        self._draw = compile_function([], draws_from_prior(model, self._left), mode=_mode()) if self._left else None
 
     def _whiten(self, model: pm.Model) -> None:
         """The coordinates of a particle: whitened Gaussian variables, and the values of all others."""

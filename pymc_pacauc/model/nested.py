@@ -21,7 +21,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from pymc.initial_point import make_initial_point_expression
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
@@ -35,7 +34,16 @@ from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.approximation import EPApproximation, PlainEP
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
-from pymc_pacauc.model.graph import MODE, FlatVariables, HeldData, Unreadable, entry_labels, evaluate, flat_variables
+from pymc_pacauc.model.graph import (
+    MODE,
+    FlatVariables,
+    HeldData,
+    Unreadable,
+    draws_from_prior,
+    entry_labels,
+    evaluate,
+    flat_variables,
+)
 from pymc_pacauc.model.prior import GaussianMixture, gaussian_mixtures, is_normal, local_scales
 from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of
 from pymc_pacauc.model.results import LARGEST_K
@@ -97,14 +105,8 @@ class HyperModel:
     @cached_property
     def prior_draws(self) -> FloatArray:
         """Draws of phi from its prior, shape (N, k), the same every time."""
-        graph = make_initial_point_expression(
-            free_rvs=list(self.hyper),
-            rvs_to_transforms={rv: self.model.rvs_to_transforms[rv] for rv in self.hyper},
-            initval_strategies={},
-            default_strategy="prior",
-            return_transformed=True,
-        )
-        drawn = _prior_draws(graph, SEED, draws=400)  # for centre and scale, which only have to be roughly right
+        graphs = draws_from_prior(self.model, self.hyper)
+        drawn = _prior_draws(graphs, SEED, draws=400)  # for centre and scale, which only have to be roughly right
         return np.concatenate([each.reshape(len(each), -1) for each in drawn], axis=1).astype(np.float64)
 
     @cached_property
@@ -211,10 +213,6 @@ class MixtureModel(HyperModel):
     @property
     def labels(self) -> list[str]:
         return self.names
-
-    @property
-    def source(self) -> ModelProblem:
-        return self.source_at(self.conditional.centre)
 
 
 def read_model(model: pm.Model) -> ModelProblem | HyperModel:

@@ -260,7 +260,7 @@ def conditioned(
 def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
     """The Cholesky factor, with the smallest jitter that makes it exist; a jitter is reported."""
     factor, jitter = positive_factor(covariance)
-    if jitter > 1e-6:  # no rounding error
+    if jitter > 1e-6 or not np.trace(covariance) > 0.0:  # no rounding error
         smallest = np.linalg.eigvalsh(covariance)[0]
         raise ValueError(
             f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g})."

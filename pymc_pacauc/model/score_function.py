@@ -45,7 +45,7 @@ from pymc_pacauc.model.graph import (
     read_affine,
     shape_now,
 )
-from pymc_pacauc.numerics import NUMBERS_AT_ONCE, FloatArray, slices
+from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 
 VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", subtensor.AdvancedSubtensor)  # not in PyTensor 3
@@ -322,17 +322,11 @@ def _weights(
     """``matrix`` and ``constant`` of a score that is linear in the columns and affine in theta; None of any other."""
     shapes = [leaf.value.shape[1:] for leaf in rows]
     cuts = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    columns, d = int(cuts[-1]), found.layout.dimension
+    columns = int(cuts[-1])
 
     def split(flat: FloatArray) -> list[FloatArray]:
         parts = np.split(flat, cuts[:-1], axis=1)
         return [part.reshape(len(flat), *shape) for part, shape in zip(parts, shapes, strict=True)]
-
-    def at(theta: FloatArray) -> FloatArray:
-        """The weights, the intercept last, if the score is linear."""
-        zero = found.at(theta, split(np.zeros((1, columns))))
-        units = [np.eye(len(range(columns)[part]), columns, k=part.start) for part in slices(columns, columns)]
-        return np.concatenate([*(found.at(theta, split(each)) - zero for each in units), zero])
 
     random = np.random.default_rng(2).standard_normal((3, columns)) * np.array([[0.1], [1.0], [7.0]])
     training = np.concatenate([leaf.value[:8].reshape(len(leaf.value[:8]), -1) for leaf in rows], axis=1)
@@ -347,26 +341,12 @@ def _weights(
     thetas = [_flat(each) for each in points]
     thetas.append(30.0 * thetas[0])
     try:
-        numbers = np.arange(d, dtype=np.float64)
-        of_numbers, constant = at(numbers), at(np.zeros(d))
-        if not follows(numbers, of_numbers):
-            return None  # not linear in the columns
-        matrix = _selection(at(np.ones(d)) - constant, of_numbers - constant, d)
-        if not all(follows(theta, matrix @ theta + constant) for theta in thetas):
-            if d * (columns + 1) > NUMBERS_AT_ONCE:
-                return None
-            _, slopes = found.affine(split(np.eye(columns + 1, columns, k=-1)))  # of a row of zeros, and unit rows
-            matrix = sparse.csr_array(np.concatenate([slopes[:, 1:] - slopes[:, :1], slopes[:, :1]], axis=1).T)
+        offset, slopes = found.affine(split(np.eye(columns + 1, columns, k=-1)))  # of a row of zeros, and unit rows
+        constant = np.append(offset[1:] - offset[0], offset[0])
+        matrix = sparse.csr_array(np.concatenate([slopes[:, 1:] - slopes[:, :1], slopes[:, :1]], axis=1).T)
         return (matrix, constant) if all(follows(theta, matrix @ theta + constant) for theta in thetas) else None
     except FAILURES:
         return None
-
-
-def _selection(ones: FloatArray, numbers: FloatArray, d: int) -> Any:
-    """The matrix, if each weight is a multiple of one coefficient, from its products with 1, 1, ... and 0, 1, 2, ..."""
-    used = np.flatnonzero(np.isfinite(ones) & (ones != 0))
-    place = np.clip(np.nan_to_num(np.round(numbers[used] / ones[used])), 0, d - 1).astype(int)
-    return sparse.csr_array((ones[used], (used, place)), shape=(ones.size, d))
 
 
 def _nearest(model: pm.Model, scores: Variable, rows: Sequence[_Leaf]) -> list[Variable]:

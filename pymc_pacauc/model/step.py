@@ -59,7 +59,7 @@ NUMBERS = (
 )
 SHOWN = {"progress": ("Gamma", ":.0%"), "stage": ("Stage", ""), "particle_ess": ("ESS", ":.0f")}
 SHOWN["acceptance_rate"] = ("Accepted", ":.2f")  # in the progress bar: title of the column and format
-STAGES_KEPT = 32
+STAGES_KEPT = 32  # of which a draw stores a particle; doubled, at_gamma finds stages half as far, in twice the memory
 
 
 @dataclass_state

@@ -489,8 +489,8 @@ def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
         )
     if name not in source.parts:
         raise ValueError(f"approx has no variable {name!r}; it has {', '.join(source.names)}.")
-    spiked = name in [each.name for each in source.sparse]
-    if spiked or approx.model.rvs_to_transforms[approx.model[name]] is not None:
+    prior = next((each for each in source.independent if each.name == name), None)
+    if prior is not None and (prior in source.sparse or approx.model.rvs_to_transforms[approx.model[name]] is not None):
         raise ValueError(
             f"The posterior of {name} has a sign, a range or a spike, which a Gaussian prior cannot represent. Fit all "
             "batches together, or give the variable a prior that is positive everywhere."

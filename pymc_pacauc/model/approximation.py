@@ -770,8 +770,8 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
 
         With ``weighted`` these are towards the exact posterior, and the mean weight is the evidence; else all equal.
         """
-        theta, *others = self._draw_given(self.fit, self.posterior, draws, rng, weighted=weighted)
-        return self.source.free_values(theta, rng), *others
+        theta, risk, log_weights = self._draw_given(self.fit, self.posterior, draws, rng, weighted=weighted)
+        return self.source.free_values(theta, rng), risk, log_weights
 
     def _draw_given(
         self, fit: Fit, posterior: Any, draws: int, rng: np.random.Generator, *, weighted: bool

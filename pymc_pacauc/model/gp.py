@@ -152,8 +152,8 @@ def gp_evidence_gradient(approx: EPApproximation, gp: Any, over: Sequence[str] |
     chain = compile_function([slope], gradients, mode=MODE)
     with approx.as_fitted():
         fit = approx.fit
-        few_features = isinstance(fit, EPFit) and fit.problem.scores.reduced.pivots is not None
-        if few_features and _scores_are(gp, approx.model):
+        pivots = fit.problem.scores.reduced.pivots
+        if isinstance(fit, EPFit) and pivots is not None and _scores_are(gp, approx.model):
             found = chain(pivoted_gradient(fit))
         else:
             found = chain(kernel_gradient(_training_scores(approx, gp, fit.posterior)))

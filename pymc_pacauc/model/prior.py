@@ -285,25 +285,26 @@ class IndependentPrior:
         Name of the variable.
     free
         Names of the free variables that it stands for: of the first it takes the place in theta.
-    hyperparameters
-        Of a spike and slab: reads p, v0 and v1 from the model, one of each for every coefficient.
-    tables
-        Of another prior: reads the tables of the densities, and which table each coefficient has, shape (k,).
+    spiked
+        Whether it is a spike and slab.
+    read
+        Reads the prior from the model: of a spike and slab p, v0 and v1, one of each for every coefficient, else the
+        tables of the densities, and which table each coefficient has, shape (k,).
     free_values
-        Unconstrained values of ``free`` at coefficients ``theta[N, k]``, drawn where they are not functions of these;
-        None where theta is the value of the only one.
+        Function of coefficients ``theta[N, k]`` and a Generator: a list of the unconstrained values of ``free``, drawn
+        where they are not functions of theta. None where theta is the value of the only one.
     """
 
     name: str
     free: tuple[str, ...]
-    hyperparameters: Callable[[], tuple[FloatArray, FloatArray, FloatArray]] | None = None
-    tables: Callable[[], Tables] | None = None
-    free_values: Callable[[FloatArray, np.random.Generator], list[FloatArray]] | None = None
+    spiked: bool
+    read: Callable[[], Any]
+    free_values: Any = None
 
     @property
     def dirac(self) -> bool:
-        """Whether the spike is a point mass."""
-        return self.hyperparameters is not None and self.free_values is not None
+        """Whether it has a spike that is a point mass."""
+        return self.spiked and self.free_values is not None
 
 
 def independent_priors(model: pm.Model, scores: list[Variable]) -> tuple[IndependentPrior, ...]:
@@ -533,7 +534,7 @@ def _point_mass(model: pm.Model, variable: Variable) -> IndependentPrior | None:
         values = np.where(included, theta, np.sqrt(v1) * rng.standard_normal(theta.shape))
         return [values, ndtri(np.where(included, p * share, p + (1.0 - p) * share))]
 
-    return IndependentPrior(variable.name, (slab.name, latent.name), hyperparameters, free_values=free_values)
+    return IndependentPrior(variable.name, (slab.name, latent.name), True, hyperparameters, free_values)
 
 
 def _mixture(model: pm.Model, variable: Variable) -> IndependentPrior | None:
@@ -558,7 +559,7 @@ def _mixture(model: pm.Model, variable: Variable) -> IndependentPrior | None:
         row = np.arange(len(sd))
         return share[row, slab], sd[row, 1 - slab] ** 2, sd[row, slab] ** 2
 
-    return IndependentPrior(variable.name, (variable.name,), hyperparameters)
+    return IndependentPrior(variable.name, (variable.name,), True, hyperparameters)
 
 
 def density_variables(model: pm.Model, taken: set[str], scores: list[Variable]) -> tuple[IndependentPrior, ...]:
@@ -628,10 +629,11 @@ def _scale_mixture(rv: Variable, scale: Variable, prior: IndependentPrior) -> In
             raise refuse(f"the mean of {rv.name} depends on other variables")
         rng = np.random.default_rng(0)
         some, masks = np.exp(rng.standard_normal((2, size))), rng.random((32, size)) < 0.5
-        if not np.allclose(spread(np.where(masks, *some))[0], np.where(masks, *spread(some)[0]), rtol=1e-10, atol=0.0):
+        mixed, each = np.where(masks, *some), spread(some)[0]
+        if not np.allclose(spread(mixed)[0], np.where(masks, *each), rtol=1e-10, atol=0.0):
             raise refuse(f"an entry of {scale.name} is the scale of several entries of {rv.name}")
         mean = np.broadcast_to(evaluate([mu])[0], shape).astype(np.float64).ravel()
-        tables, which = prior.tables()
+        tables, which = prior.read()
         sds = [spread(_at_every_entry(table.nodes, size))[0] for table in tables]
         return [(float(mean[k]), sds[held][:, k], tables[held]) for k, held in enumerate(which)]
 
@@ -653,7 +655,7 @@ def _scale_mixture(rv: Variable, scale: Variable, prior: IndependentPrior) -> In
             values[:, k] = table.nodes[(mass < rng.random((len(theta), 1)) * mass[:, -1:]).sum(axis=1)]
         return [theta, *([values] if prior.free_values is None else prior.free_values(values, rng))]
 
-    return IndependentPrior(rv.name, (rv.name, scale.name), tables=tables, free_values=free_values)
+    return IndependentPrior(rv.name, (rv.name, scale.name), False, tables, free_values)
 
 
 def _density_variable(model: pm.Model, rv: Variable) -> IndependentPrior:
@@ -689,7 +691,7 @@ def _compiled_density(model: pm.Model, rv: Variable) -> IndependentPrior:
         return _tables(rv.name, densities, [near(k) for k in range(layout.dimension)])
 
     free_values = None if moved is None else lambda theta, rng: moved(theta)
-    return IndependentPrior(rv.name, (rv.name,), tables=tables, free_values=free_values)
+    return IndependentPrior(rv.name, (rv.name,), False, tables, free_values)
 
 
 def _at_every_entry(x: FloatArray, size: int) -> FloatArray:

@@ -38,7 +38,7 @@ from pymc_pacauc.model.graph import (
 )
 from pymc_pacauc.model.prior import GaussianPriorReader, IndependentPrior, conditioned, independent_priors
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.problem import PriorSites, Problem, Spikes, Tabulated, linear_gaussian_problem
+from pymc_pacauc.problem.problem import PriorSites, Problem, Spikes, Table, Tabulated, linear_gaussian_problem
 from pymc_pacauc.problem.scores import GaussianPrior
 
 
@@ -76,7 +76,7 @@ class ModelProblem:
     @property
     def sparse(self) -> tuple[IndependentPrior, ...]:
         """The spike-and-slab priors."""
-        return tuple(each for each in self.independent if each.hyperparameters is not None)
+        return tuple(each for each in self.independent if each.spiked)
 
     @property
     def moved(self) -> dict[str, IndependentPrior]:
@@ -180,14 +180,15 @@ class ProblemReader:
         if found.ndim > 1:
             raise refuse("beside priors that are not Gaussian, the other variables are not independent")
         factor[places] = found
-        p, ratio, which, tables = np.ones(d), np.ones(d), np.full(d, -1), []
+        p, ratio, which = np.ones(d), np.ones(d), np.full(d, -1)
+        tables: list[Table] = []
         for each in self._independent:
             part = layout.slices[[v.name for v in self._variables].index(each.name)]
-            if each.hyperparameters is not None:
-                p[part], v0, v1 = each.hyperparameters()
+            if each.spiked:
+                p[part], v0, v1 = each.read()
                 factor[part], ratio[part] = np.sqrt(v1), v0 / v1
             else:
-                made, place = each.tables()
+                made, place = each.read()
                 which[part] = place + len(tables)
                 factor[part] = np.array([table.spread for table in made])[place]
                 tables += made

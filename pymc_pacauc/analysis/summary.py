@@ -95,10 +95,10 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
         return _counted(posterior, var_name)
     model = pm.modelcontext(model)
     source = problem_of(model)
-    sparse = {each.variable.name: each for each in source.sparse}
+    sparse = {each.name: each for each in source.sparse}
     name = _choose(list(sparse), var_name)
     part = source.parts[name]
-    p, v0, v1 = sparse[name].hyperparameters()
+    p, v0, v1 = sparse[name].read()
     log_odds = np.log(p) - np.log1p(-p)
     theta = flat_draws(posterior, source.names)
     if not sparse[name].dirac:
@@ -108,7 +108,7 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
         values = _flip(source.problem, theta, flat_draws(posterior, [f"{name}_slab"]), part.start, log_odds)
     else:
         return _counted(posterior, name)
-    return labelled(model, sparse[name].variable, values).rename(f"{name}_inclusion")
+    return labelled(model, model[name], values).rename(f"{name}_inclusion")
 
 
 def _choose(names: list[str], var_name: str | None) -> str:

@@ -14,7 +14,8 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.tensor.blockwise import Blockwise
 
 import pymc_pacauc as pac
-from pymc_pacauc.comparison.surrogate import LOSSES
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.surrogate import LOSSES, surrogate_risk
 from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.model.potential import compared_labels
 
@@ -57,7 +58,7 @@ def test_surrogates_and_their_gradients(batch, mode, loss):
     value = compared_labels(y).surrogate(matrix, loss)
     function = pytensor.function([matrix], [value, pytensor.grad(value.sum(), matrix)], mode=mode)
     for row, found, gradient in zip(scores, *function(scores), strict=True):
-        expected = LOSSES[loss](row, y.astype(np.int8))
+        expected = surrogate_risk(row, bipartite(y), loss)
         np.testing.assert_allclose(found, expected[0], rtol=1e-14)
         np.testing.assert_allclose(gradient, expected[1], rtol=1e-14)
 
@@ -89,11 +90,15 @@ def test_labels_may_differ_along_the_batch(batch):
     np.testing.assert_allclose(found, [*expected, np.nan])
 
 
-def test_runtime_lengths_must_agree(batch):
+@pytest.mark.parametrize("loss", ["exact", *LOSSES])
+def test_runtime_lengths_must_agree_and_classes_be_there(batch, loss):
     vector, labels = pt.dvector(), pt.lvector()
-    function = pytensor.function([vector, labels], pac.auc_risk(vector, labels), mode="FAST_COMPILE")
+    compared = compared_labels(labels)
+    risk = compared.risk(vector, "half") if loss == "exact" else compared.surrogate(vector, loss)
+    function = pytensor.function([vector, labels], risk, mode="FAST_COMPILE")
     with pytest.raises(ValueError, match="different lengths"):
         function(batch[0][0][:-1], batch[1].astype(int))
+    assert np.isnan(function(batch[0][0], np.zeros(50, dtype=int)))
 
 
 @pytest.mark.filterwarnings("ignore:np.dot:numba.NumbaPerformanceWarning")  # of PyTensor 2's X @ theta, when compiled

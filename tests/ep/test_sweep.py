@@ -31,10 +31,10 @@ def test_small_blocks_are_the_same_pairs(weighted):
     X[3] = X[2] + 1e-8  # and a near one
     y, strata = np.arange(n) % 2 == 0, np.arange(n) // 5
     pairs = label_comparison(y, strata=strata, weights=rng.gamma(1.0, size=n) if weighted else None)
-    assert len(cut_work(pairs, 3).parts) == 1
+    assert len(cut_work(pairs, 3)) == 1
     problem = linear_gaussian_problem(X, pairs, 60.0, offset=0.1 * rng.standard_normal(n).round(1))
     single = replace(problem, pairs=replace(pairs, blocks=pairs.blocks[:8]))
-    assert len(cut_work(single.pairs, 3).parts) == 8
+    assert len(cut_work(single.pairs, 3)) == 8
     i, j, w = listed(pairs)
     one = Pairs(n, tuple(Block(i[[k]], j[[k]], weight=float(w[k])) for k in range(i.size)))
     together, alone = fitting.fit(problem, tolerance=1e-10), fitting.fit(replace(problem, pairs=one), tolerance=1e-10)

@@ -53,7 +53,6 @@ from pymc_pacauc.ep.loop import (
     policy_for,
     possible,
     solve_fixed_point,
-    sweep_sums,
 )
 from pymc_pacauc.ep.plan import MAX_SWEEPS, MOST_PAIRS, Plan, several_fixed_points
 from pymc_pacauc.ep.posterior import (
@@ -69,7 +68,7 @@ from pymc_pacauc.ep.results import ADVICE, TRUSTED_ERROR, Fit, warn_of
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.start import CHANGE, SWEEPS, continued_start
 from pymc_pacauc.ep.subsample_sums import sampled_sums
-from pymc_pacauc.ep.sweep import SiteSums, check_offset, score_moments, sum_sites, tile_map
+from pymc_pacauc.ep.sweep import SiteSums, check_offset, score_moments, sum_sites, sweep_sums, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem

@@ -34,9 +34,10 @@ where gamma' is some hundredths. Pairs with gamma' > 1/2 are computed one by one
 are at most 2 gamma of them.
 
 *Kernels.* :func:`row_sites` evaluates the table for one row against many, :func:`part_sites` for a tile of pairs, or
-for thousands of small blocks (strata, censored times) in one compiled loop. Three kinds of pairs are treated separately: pairs of *equal* rows, whose factor is constant; pairs of nearly equal rows,
-whose huge K would cancel the digits of the sums; and pairs with gamma' beyond the table. The kernels return the last
-two as a list of (i, j, variance, weight); :func:`pymc_pacauc.ep.sweep.listed_sites` computes them.
+for thousands of small blocks (strata, censored times) in one compiled loop. Three kinds of pairs are treated
+separately: pairs of *equal* rows, whose factor is constant; pairs of nearly equal rows, whose huge K would cancel the
+digits of the sums; and pairs with gamma' beyond the table. The kernels return the last two as a list of (i, j,
+variance, weight); :func:`pymc_pacauc.ep.sweep.listed_sites` computes them.
 
 Every plan uses these sites; the kernels of this module those whose pairs have many different weights or blocks, and
 :mod:`pymc_pacauc.ep.subsample_sums`. To add a loss of a pair, write its :class:`SiteFunctions` of rho (K v, h sqrt(v),

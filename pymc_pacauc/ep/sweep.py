@@ -30,14 +30,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
-from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.sites import (
     MOST_TABLES,
     UPPER,
@@ -204,13 +203,33 @@ def check_offset(problem: Problem) -> None:
         )
 
 
+class GaussianScores(Protocol):
+    """A Gaussian of coefficients: its mean (k,), and ``rooted(rows)``, a root of the covariance of ``rows @ w``."""
+
+    @property
+    def mean(self) -> FloatArray: ...
+    @property
+    def root(self) -> FloatArray: ...
+    def rooted(self, rows: FloatArray) -> FloatArray: ...
+
+
 def score_moments(
-    design: FloatArray, offset: FloatArray, q: NaturalGaussian, map_tiles: Callable[..., Any] = map
+    design: FloatArray, offset: FloatArray, q: GaussianScores, map_tiles: Callable[..., Any] = map
 ) -> ScoreMoments:
     """Compute the moments of ``design @ w + offset`` for w ~ q."""
     _ = q.root  # computed once, before threads ask for it
     root = np.concatenate(list(map_tiles(q.rooted, (design[rows] for rows in _slices(len(design))))))
     return ScoreMoments(design @ q.mean + offset, root, np.einsum("ij,ij->i", root, root))
+
+
+def sweep_sums(
+    problem: Problem, q: GaussianScores, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
+) -> SiteSums:
+    """Sum the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients or the first of them."""
+    space = problem.scores.reduced
+    design = space.design[:, : q.mean.size]
+    moments = score_moments(design, space.offset, q, map_tiles)
+    return sum_sites(design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
 
 
 def sum_sites(
@@ -327,4 +346,3 @@ def listed_sites(
 
 def _slices(size: int) -> list[slice]:
     return [slice(start, start + ROWS_AT_ONCE) for start in range(0, size, ROWS_AT_ONCE)]
-

@@ -11,10 +11,9 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import Block, Pairs
-from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable, site_functions
-from pymc_pacauc.ep.sweep import cut_work, tile_map
+from pymc_pacauc.ep.sweep import cut_work, sweep_sums, tile_map
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.ep.test_sites_weighted import data
 from tests.model.test_gp import ring_data

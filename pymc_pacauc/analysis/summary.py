@@ -525,7 +525,7 @@ def compare(
             "delta": log_evidence.max() - log_evidence,
             "probability": softmax(log_evidence + np.log(weights)),
             **held_out,
-            "certified_auc": [certified_auc(result, len(found), epsilon) for result in found.values()],
+            "certified_auc": [certified_auc(result, epsilon, len(found)) for result in found.values()],
             "expected_auc": [1.0 - result.mean_risk.value for result in found.values()],
             "coefficients": [result.fitted_to.coefficients for result in found.values()],
             "method": [result.fitted_to.method for result in found.values()],

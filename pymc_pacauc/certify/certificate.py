@@ -268,11 +268,10 @@ def certificate(
     if sampling == "iid":
         m, share, failure = float((fitted.n_pos + fitted.n_neg) // 2), fitted.compared, 0.5 * failure
         least = 1.0 - bounds.kl_upper(1.0 - share, -math.log(failure) / m)  # of the pairs that can be compared
-    failure /= selected_from
-    said = safe.said
+    of_one, said = failure / selected_from, safe.said  # epsilon of one prior
     name, *formula = BOUNDS[bound]
     if bound == "matchings":
-        drawn = _over_matchings(result, safe.divergence, failure, rate)
+        drawn = _over_matchings(result, safe.divergence, of_one, rate)
         highest, rate = drawn.risk, drawn.rate
         said = (
             f"The Monte Carlo error of a mean over {drawn.draws} draws ({drawn.margin:.2g} nats) is covered by "
@@ -280,11 +279,11 @@ def certificate(
         )
     elif bound == "kl":
         equal = sampling == "iid" or equal_matchings(fitted)
-        highest = bounds.pac_bayes_kl(share * safe.risk, safe.divergence, m, failure, equal_matchings=equal)
+        highest = bounds.pac_bayes_kl(share * safe.risk, safe.divergence, m, of_one, equal_matchings=equal)
     else:
         evaluate, default_rate = formula
-        rate = default_rate(m, fitted.coefficients, failure * selected_from) if rate is None else rate
-        highest = evaluate(share * safe.risk, safe.divergence, m, failure, rate=rate)
+        rate = default_rate(m, fitted.coefficients, failure) if rate is None else rate
+        highest = evaluate(share * safe.risk, safe.divergence, m, of_one, rate=rate)
     highest = min(1.0, highest / least) if least > 0.0 else 1.0
     sentences = [*_assumptions(fitted, sampling, selected_from), said, getattr(result, "assumption", "")]
     return Certificate(

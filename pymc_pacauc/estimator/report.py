@@ -24,7 +24,7 @@ from sklearn.metrics import precision_score, recall_score
 
 import pymc_pacauc
 from pymc_pacauc.analysis.evaluate import roc
-from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION
+from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION, draw_band
 from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN, draw_shape, plot_roc
 from pymc_pacauc.analysis.summary import coefficient_table
 from pymc_pacauc.comparison.censored import survival_curve

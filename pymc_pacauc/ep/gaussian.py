@@ -89,10 +89,6 @@ class EvidenceGradient:
     def variances(self) -> FloatArray:
         return np.diagonal(self.covariance).copy()
 
-    def along(self, direction: FloatArray) -> float:
-        """Derivative when the prior covariance moves along ``direction`` = dSigma/dxi."""
-        return float(np.sum(self.covariance * direction))
-
 
 def evidence_gradient(posterior: GaussianPosterior) -> EvidenceGradient:
     """Differentiate EP's log evidence in the prior, at the fixed point ``posterior``."""

@@ -47,7 +47,7 @@ and each pass moves l towards that.
 *EP's fixed point* (:func:`solve_sparse`). An outer iteration sums the pair sites given q, (k, k) and (k,), in
 O(n+ n- k + n k^2), with damped and then mixed steps (:mod:`~pymc_pacauc.ep.loop`); after each step the prior sites are
 brought to their own fixed point. If that fails, the step is halved. If the outer iteration does not converge, short
-steps of all sites together are tried (of 56 fits, some of them hard, 34 converge by the first way and 15 more by the
+steps of all sites together are tried (of 60 fits, some of them hard, 36 converge by the first way and 14 more by the
 second). The limit on sweeps and passes is for both.
 
 Used by plans whose ``prior`` is not "gaussian". A new prior is a :class:`~pymc_pacauc.problem.problem.PriorSites`.

@@ -40,7 +40,7 @@ from scipy import linalg
 from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp, poch
 
 from pymc_pacauc.ep.gaussian import Callback, dropped
-from pymc_pacauc.ep.importance import MOST_SCORES, WeightedDraws, Weights, accepted, trustworthy, weighted_moments
+from pymc_pacauc.ep.importance import MOST_SCORES, WeightedDraws, accepted, trustworthy, weighted_moments
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.plan import Plan
@@ -182,7 +182,7 @@ class LengthOfSites(ByCovariance):
     """Directions of a :class:`SitesPosterior`, weighted by the exact posterior, with the exact distribution of lengths.
 
     Moments are sums over fixed draws; ``monte_carlo_error`` is that of the mean, the largest of all coefficients, in
-    posterior standard deviations. ``weights`` is None where weights degenerate: then directions are not corrected.
+    posterior standard deviations. ``log_weights`` is None where weights degenerate: then directions are not corrected.
     """
 
     q: SitesPosterior
@@ -200,14 +200,14 @@ class LengthOfSites(ByCovariance):
         return e * first[:, None], e * np.sqrt(second)[:, None], log_weights
 
     @cached_property
-    def weights(self) -> Weights | None:
+    def log_weights(self) -> FloatArray | None:
         """Log weights of the fixed directions; None if their effective number is too small."""
         log_weights = self._fixed[2]
-        return Weights(log_weights) if trustworthy(log_weights) else None
+        return log_weights if trustworthy(log_weights) else None
 
     @cached_property
     def _moments(self) -> tuple[FloatArray, FloatArray, float]:
-        return weighted_moments(*self._fixed, self.weights is not None)
+        return weighted_moments(*self._fixed, self.log_weights is not None)
 
     @property
     def monte_carlo_error(self) -> float:
@@ -224,8 +224,7 @@ class LengthOfSites(ByCovariance):
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Draw theta independently, shape (draws, d)."""
-        log_weights = None if self.weights is None else self.weights.log_weights
-        w = accepted(lambda count: self.with_lengths(count, rng), draws, log_weights, rng)
+        w = accepted(lambda count: self.with_lengths(count, rng), draws, self.log_weights, rng)
         return self.q.problem.prior.mean + w * self.q.problem.prior.factor
 
     def with_lengths(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -329,9 +328,9 @@ class LengthOfSpikes(LengthOfSites):
         return w * first[:, None], w * second[:, None], log_weights
 
     @cached_property
-    def weights(self) -> Weights | None:
+    def log_weights(self) -> FloatArray | None:
         """Log weights of the fixed directions; None if there are none, or their effective number is too small."""
-        return None if self._proposal is None else super().weights
+        return None if self._proposal is None else super().log_weights
 
     def with_lengths(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Draws of w and their log weights."""

@@ -35,11 +35,12 @@ from pymc_pacauc.comparison.subsample import SampledPairs, most_groups, part_of,
 from pymc_pacauc.ep.gaussian import Callback, EPFit, as_fit, start_of
 from pymc_pacauc.ep.loop import (
     WARM,
+    GaussianMap,
+    GaussianSolution,
     GaussianSweep,
     Interventions,
-    Iteration,
     Pace,
-    Solution,
+    SumsAt,
     after_last_sweep,
     gaussian_iteration,
     policy_for,
@@ -65,10 +66,6 @@ LAST_TOLERANCE = 0.015
 LEFT = 0.2  # of the length of a step is how far off the mean may be thereafter
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 
-Sums = Callable[[NaturalGaussian], SiteSums]
-GaussianMap = Iteration[NaturalGaussian, GaussianSweep]
-Found = Solution[NaturalGaussian, GaussianSweep]
-
 
 class NeedsAllPairs(Exception):
     """Raised if no subsample is accurate enough; ``converged`` and ``pairs_used`` are those of the last one."""
@@ -82,7 +79,7 @@ class Stage(NamedTuple):
     """A fit to one subsample: the pairs, the fixed point, q after the step that its last sweep suggests, its error."""
 
     used: SampledPairs
-    found: Found
+    found: GaussianSolution
     q: NaturalGaussian
     error: SamplingError
 
@@ -218,14 +215,14 @@ class _Run:
         spread = max(1.0, off) * _spread(space.design, score, q) if self.asked.thin else None
         return sample_pairs(self.problem.pairs, score, self.groups, self.rng, spread)
 
-    def sums_of(self, sampled: SampledPairs) -> Sums:
+    def sums_of(self, sampled: SampledPairs) -> SumsAt:
         return lambda q: sampled_sums(self.problem, q, sampled, self.table, self.map_tiles)
 
     def iteration(self, sampled: SampledPairs) -> GaussianMap:
         """Return the map whose fixed point is the posterior, estimated from the pairs ``sampled``."""
         return gaussian_iteration(self.problem, self.table.power, self.sums_of(sampled))
 
-    def stage(self, sampled: SampledPairs, q: NaturalGaussian, tolerance: float) -> Found:
+    def stage(self, sampled: SampledPairs, q: NaturalGaussian, tolerance: float) -> GaussianSolution:
         """Iterate to the fixed point of ``sampled``; with an infinite tolerance, make one sweep."""
         tolerance, counted = max(tolerance, self.plan.tolerance), len(self.history)
         found = _solve_near(self.iteration(sampled), q, tolerance, self.max_sweeps, self.callback, counted)
@@ -241,14 +238,14 @@ def _solve_near(
     max_sweeps: int,
     callback: Callback | None = None,
     counted: int = 0,
-) -> Found:
+) -> GaussianSolution:
     """Iterate from a q near the fixed point, without damping."""
     policy = policy_for(q.mean.size, WARM)
     options: dict[str, Any] = {"tolerance": tolerance, "max_sweeps": max_sweeps}
     return solve_fixed_point(iteration, q, policy, **options, callback=callback, counted=counted)
 
 
-def _after(iteration: GaussianMap, found: Found) -> NaturalGaussian:
+def _after(iteration: GaussianMap, found: GaussianSolution) -> NaturalGaussian:
     """Return the end of an iteration, after the step that its last sweep suggests at no cost."""
     return after_last_sweep(iteration, found) if found.converged else found.point
 
@@ -291,7 +288,7 @@ def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaus
 
 
 def error_of_sampling(
-    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[Sums], power: float, **refit: Any
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SumsAt], power: float, **refit: Any
 ) -> SamplingError:
     """Estimate the standard errors of log Z and of the mean of a fit q to one subsample, from independent ``others``.
 
@@ -303,7 +300,7 @@ def error_of_sampling(
 
 
 def deviations(
-    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[Sums], power: float, **refit: Any
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SumsAt], power: float, **refit: Any
 ) -> tuple[FloatArray, FloatArray]:
     """Compute by how much other sums change log Z, (K, 1), and the mean in standard deviations of q, (K, k).
 

@@ -99,13 +99,10 @@ def moments(posterior: Any, theta_map: FloatArray, *, variances: bool = False) -
 
 
 def predict_scores_at(scores: TrainingScores, cross: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Compute mean and covariance of the scores at m new points.
+    """Compute mean and variance of the scores at m new points.
 
-    ``cross`` is the kernel between training and new points, (n, m); ``new`` that among new points, (m, m), or its
-    diagonal (m,), for which variances are returned in place of the covariance.
+    ``cross`` is the kernel between training and new points, (n, m); ``new`` that of each new point, (m,).
     """
-    if new.ndim == 2:
-        return _predict(scores, cross, new)
     parts = [slice(start, start + ROWS_AT_ONCE) for start in range(0, max(new.size, 1), ROWS_AT_ONCE)]
     with tile_map(0, len(scores.factor)) as map_parts:
         found = list(map_parts(lambda part: _predict(scores, cross[:, part], new[part]), parts))
@@ -116,8 +113,8 @@ def predict_scores_at(scores: TrainingScores, cross: FloatArray, new: FloatArray
 def _predict(scores: TrainingScores, cross: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
     c = linalg.solve_triangular(scores.factor, cross, lower=True, check_finite=False)
     rows = linalg.solve_triangular(scores.factor, c, lower=True, trans="T", check_finite=False).T
-    mean, spread = scores.moments_of(rows, variances=new.ndim == 1)
-    return mean, spread + (new - (np.einsum("ij,ij->j", c, c) if new.ndim == 1 else c.T @ c))
+    mean, variance = scores.moments_of(rows, variances=True)
+    return mean, variance + (new - np.einsum("ij,ij->j", c, c))
 
 
 def kernel_gradient(scores: TrainingScores) -> FloatArray:

@@ -279,9 +279,9 @@ class _Source:
             return None
         if self.gp is not None:
             return None if count else predict_gp(approx, self.gp, new.values[0])
-        if _unknown_groups(function, new) is not None or not function.affine(new):
+        if _unknown_groups(function, new) is not None or (affine := function.design(new)) is None:
             return None
-        part, offset = function.design(new)
+        part, offset = affine
         design = np.zeros((len(part), approx.fit.problem.d))
         design[:, approx._places(function)] = part
         if count:
@@ -416,7 +416,7 @@ def _draw_scores(
     posterior = source.draws(draws, random_seed)
     if unknown is None:
         values = scores(new, posterior)
-        if source.means is None or not (source.own or function.affine(new)):
+        if source.means is None or not (source.own or function.design(new) is not None):
             return posterior, values, None
         points, weights = source.means
         return posterior, values, weights @ scores(new, points)[0]

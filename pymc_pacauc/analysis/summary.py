@@ -95,10 +95,10 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
         return _counted(posterior, var_name)
     model = pm.modelcontext(model)
     source = problem_of(model)
-    sparse = {each.variable.name: each for each in source.sparse}
+    sparse = {each.name: each for each in source.sparse}
     name = _choose(list(sparse), var_name)
     part = source.parts[name]
-    p, v0, v1 = sparse[name].hyperparameters()
+    p, v0, v1 = sparse[name].read()
     log_odds = np.log(p) - np.log1p(-p)
     theta = flat_draws(posterior, source.names)
     if not sparse[name].dirac:
@@ -108,7 +108,7 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
         values = _flip(source.problem, theta, flat_draws(posterior, [f"{name}_slab"]), part.start, log_odds)
     else:
         return _counted(posterior, name)
-    return labelled(model, sparse[name].variable, values).rename(f"{name}_inclusion")
+    return labelled(model, model[name], values).rename(f"{name}_inclusion")
 
 
 def _choose(names: list[str], var_name: str | None) -> str:
@@ -374,7 +374,7 @@ def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
 def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     inclusion = approx.fit.inclusion_probability if approx.source.sparse else None
-    table = _intervals(mean, sd, coefficient_labels(approx.model, approx.source.names), ci_prob, inclusion)
+    table = _intervals(mean, sd, coefficient_labels(approx.model, approx.source.names), ci_prob, inclusion).round(3)
     if approx.posterior is not approx.fit.posterior:  # with the exact length it is no Gaussian
         # Quantiles of 20 000 draws have an error of 0.02 posterior standard deviations; of twice as many, 0.014.
         number = int(np.clip(10 * NUMBERS_AT_ONCE // mean.size, 1000, 20_000))
@@ -392,11 +392,17 @@ def _of_estimator(estimator: Any, ci_prob: float) -> pd.DataFrame:
     posterior = estimator.scores_[0].posterior
     if posterior.features is not None:
         raise TypeError("summary() is for scores that are linear in X; for this estimator use report().")
+    return coefficient_table(estimator, posterior, ci_prob).round(3)
+
+
+def coefficient_table(estimator: Any, posterior: Any, ci_prob: float, scale: Any = 1.0) -> pd.DataFrame:
+    """Summarise an estimator's coefficients of columns in units of ``scale``, with calibrated spread."""
     inclusion = posterior.fit.inclusion_probability
     included = inclusion if (inclusion < 1.0).any() else None
-    return _intervals(posterior.coef, posterior.coef_sd, estimator._feature_names(), ci_prob, included)
+    return _intervals(posterior.coef * scale, posterior.coef_sd * scale, estimator._feature_names(), ci_prob, included)
 
 
+@np.errstate(divide="ignore", invalid="ignore")  # a coefficient that is known exactly
 def _intervals(
     mean: FloatArray, sd: FloatArray, names: Sequence[str], ci_prob: float, inclusion: FloatArray | None
 ) -> pd.DataFrame:
@@ -410,7 +416,7 @@ def _intervals(
     }
     if inclusion is not None:
         columns["inclusion"] = inclusion
-    return pd.DataFrame(columns, index=names).round(3)
+    return pd.DataFrame(columns, index=names)
 
 
 def _variables(posterior: Any, var_names: Sequence[str] | None, observations: int) -> tuple[list[str], list[str]]:

@@ -68,7 +68,8 @@ def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True
     draw_curves(axes, named, "tpr", _label("auc"), limits=("tpr_lower", "tpr_upper") if band else None)
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
     attrs = next(iter(named.values())).attrs
-    axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({attrs['ci_prob']:.0%} over rows)")
+    units = "groups" if attrs["n_groups"] else "rows"
+    axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({attrs['ci_prob']:.0%} over {units})")
     return axes
 
 

@@ -38,7 +38,7 @@ SHARDS_A_THREAD = 4  # so that workers finish at about the same time
 
 
 def part_of_problem(design: FloatArray, offset: FloatArray, pairs: Pairs, gamma: float, ties: str = "half") -> Problem:
-    """Make the problem of some rows in coordinates u ~ N(0, I) that are the same for all parts; ``design`` is (n, k)."""
+    """Make the problem of some rows in coordinates u ~ N(0, I), the same for all parts; ``design`` is (n, k)."""
     k = design.shape[1]
     scores = LinearScores(design, offset, GaussianPrior(np.zeros(k), np.ones(k)))
     vars(scores)["reduced"] = ReducedScores(design, offset, None)  # not restricted to directions of this part's rows

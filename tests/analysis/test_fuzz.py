@@ -49,7 +49,14 @@ def selected(idata, draws, chains):
 CHOSEN_DRAWS = st.lists(st.integers(0, DRAWS - 1), min_size=1, max_size=80)
 
 
-@fuzz("log_evidence", "results.LogEvidence", "certificate", fast=10, draws=CHOSEN_DRAWS, chains=st.permutations([0, 1, 2]))
+@fuzz(
+    "log_evidence",
+    "results.LogEvidence",
+    "certificate",
+    fast=10,
+    draws=CHOSEN_DRAWS,
+    chains=st.permutations([0, 1, 2]),
+)
 def test_any_selection_of_draws_has_the_evidence_and_the_certificate_of_all(draws, chains):
     """log_evidence, certificate: repeated, reordered or dropped draws carry what their runs found."""
     _, _, idata = fitted()

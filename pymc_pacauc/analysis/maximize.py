@@ -49,7 +49,7 @@ from pymc_pacauc.model.results import mark_tuned
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, Spikes, default_inclusion_probability, spike_slab_problem
 from pymc_pacauc.theorems import theorem_defaults
-from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Search, find_mode, flat_directions
+from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, find_mode, flat_directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,10 +220,7 @@ def _maximize(
                 len(density.points), max_evaluations, log_evidence=point.fit.log_evidence
             ),
         )
-        if free.shape[1]:
-            found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free)
-        else:
-            found = Search(density.at(start), [(density.points[0], np.zeros(0))], True, "every direction is flat")
+        found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free)
     best = found.best.phi
     limit = tuple(space.labels[k] for k in np.flatnonzero(np.abs(best - start) > 0.99 * FARTHEST))
     space.write(best)

@@ -38,7 +38,7 @@ SHARDS_A_THREAD = 4  # so that workers finish at about the same time
 
 
 def part_of_problem(design: FloatArray, offset: FloatArray, pairs: Pairs, gamma: float, ties: str = "half") -> Problem:
-    """Make the problem of some rows in coordinates u ~ N(0, I) that are the same for all parts; ``design`` is (n, k)."""
+    """Make the problem of some rows in coordinates u ~ N(0, I), the same for all parts; ``design`` is (n, k)."""
     k = design.shape[1]
     scores = LinearScores(design, offset, GaussianPrior(np.zeros(k), np.ones(k)))
     vars(scores)["reduced"] = ReducedScores(design, offset, None)  # not restricted to directions of this part's rows
@@ -71,7 +71,7 @@ def add_up(parts: list[SiteSums]) -> SiteSums:
     return SiteSums(*(sum(values) for values in zip(*(vars(each).values() for each in parts), strict=True)))
 
 
-def total(client: Client, parts: Sequence[Any], q: NaturalGaussian, **options: float) -> SiteSums:
+def total(client: Client, parts: Sequence[Any], q: NaturalGaussian, **options: Any) -> SiteSums:
     """Compute :func:`sums` of all parts under q on the workers, in one round, and add them up."""
     of_part = partial(sums, precision=q.precision, shift=q.shift, **options)
     return add_up(gather(client, submit(client, of_part, parts)))

@@ -42,7 +42,7 @@ from scipy import sparse
 from scipy.special import ndtri
 from sklearn.preprocessing import StandardScaler
 
-from pymc_pacauc.array_result import ArrayResult, Estimate, KnownResult, Result, gibbs_divergence
+from pymc_pacauc.array_result import ArrayResult, Estimate, KnownResult, Result, gibbs_result
 from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
@@ -458,8 +458,7 @@ def temper(start: Fit, record: Provenance, rng: np.random.Generator) -> tuple[Fl
     excess = np.bincount(state.population.parent, risk - risk.mean()) / risk.size  # draws of one parent are dependent
     mean_risk = Estimate(float(risk.mean()), float(np.sqrt(excess @ excess)))
     evidence = combine(state.stages[-1].log_evidence, state.stages[-1].log_evidence_variance)
-    divergence = gibbs_divergence(start.problem.gamma, mean_risk, evidence)
-    return theta, KnownResult(record, evidence, mean_risk, divergence, gaussian=False, caveat="")
+    return theta, gibbs_result(record, mean_risk, evidence)
 
 
 def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]:

@@ -24,7 +24,7 @@ from sklearn.metrics import precision_score, recall_score
 
 import pymc_pacauc
 from pymc_pacauc.analysis.evaluate import roc
-from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION
+from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION, draw_band
 from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN, draw_shape, plot_roc
 from pymc_pacauc.analysis.summary import coefficient_table
 from pymc_pacauc.comparison.censored import survival_curve
@@ -189,12 +189,9 @@ def _choice(estimator: Any, posterior: Any) -> dict[str, Any]:
     if choice is None:
         others = {"certificate": "by the certificate", "coverage": "by the coverage of credible sets"}
         return {"by": others.get(str(estimator.gamma), "given")}
-    values = []
-    for each in choice.candidates:
-        error = np.sqrt(each.auc.var(axis=1, ddof=1).mean() / each.auc.shape[1])
-        values.append([each.gamma, each.auc.mean(), error, each.expected_auc.mean()])
+    values = [choice.columns[name] for name in ("gamma", "auc", "se", "expected_auc")]
     some = "" if choice.rows == choice.folds.shape[1] else f" of {choice.rows} of the rows"
-    return {"gammas": np.array(values).T, "chosen": choice.chosen, "by": f"by folds{some}"}
+    return {"gammas": np.array(values), "chosen": choice.chosen, "by": f"by folds{some}"}
 
 
 # -- the page --------------------------------------------------------------------------------------------------------
@@ -312,8 +309,7 @@ def _kaplan_meier(figures: Figures) -> str:
 def _gamma(figures: Figures, measure: str) -> str:
     def draw(axes: Any) -> None:
         gammas, auc, error, of_draw = np.asarray(figures.gammas)
-        axes.fill_between(gammas, auc - error, auc + error, color=BLUE, alpha=0.15, linewidth=0)
-        axes.plot(gammas, auc, "o-", color=BLUE, label="mean score")
+        draw_band(axes, gammas, auc, (auc - error, auc + error), marker="o", label="mean score")
         axes.plot(gammas, of_draw, "s--", color=VERMILION, label="a draw")
         axes.axvline(gammas[figures.chosen], color=GREY, linewidth=0.8, linestyle=":")
         axes.set(xscale="log", xlabel="gamma", ylabel=f"held-out {measure}")

@@ -477,7 +477,7 @@ def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] 
     ndarray, shape (assignments of rows to folds, rows)
         Cross-fitted scores.
     """
-    if posterior.held is not None:
+    if posterior.held is not None and assigned is None:
         return posterior.held
     found = posterior.fit
     assigned = calibration_folds(posterior, folds) if assigned is None else assigned
@@ -553,25 +553,22 @@ def _fit_average(recipe: Recipe, rows: Rows) -> AveragedPosterior:
     kept = [k for k, near in enumerate(_not_behind(parts)) if near or k == 0]
     parts = [parts[k] for k in kept]
     recipe.tell("weighting the parts by rows left out")
-    scores = [part.training_scores for part in parts]
-    unit = np.std(scores, axis=1)
-    averaged = AveragedPosterior(
-        **{field.name: getattr(parts[0], field.name) for field in fields(ScorePosterior)},
-        parts=tuple(parts),
-        names=tuple(names[k] for k in kept),
-        weights=np.full(len(parts), 1.0 / len(parts)),
-        center=np.mean(scores, axis=1),
-        unit=np.where(unit > 0.0, unit, 1.0),
+    scores = np.array([part.training_scores for part in parts])
+    unit = scores.std(axis=1)
+    unit = np.where(unit > 0.0, unit, 1.0)
+    weights, held = np.full(len(parts), 1.0 / len(parts)), None
+    if rows.folds != 0:
+        assigned = calibration_folds(parts[0], rows.folds)
+        held = np.array([cross_fit(part, rows.folds, assigned) for part in parts])  # (parts, assignments, rows)
+        tuning = gammas.pairs_of_few(rows.pairs, TUNING_ROWS, np.argsort(scores[0], kind="stable"))
+        weights = stacked_weights(held.mean(axis=1).T, tuning)
+        held = stacked_scores(held, assigned, tuning) / (np.std((weights / unit) @ scores) or 1.0)
+    linear = {field.name: getattr(parts[0], field.name) for field in fields(ScorePosterior)}
+    linear.update(record=replace(parts[0].record, tuned_prior=True), held=held)
+    kept_names = tuple(names[k] for k in kept)
+    return AveragedPosterior(
+        **linear, parts=tuple(parts), names=kept_names, weights=weights, center=scores.mean(axis=1), unit=unit
     )
-    averaged = replace(averaged, record=replace(averaged.record, tuned_prior=True))
-    if rows.folds == 0:
-        return averaged
-    assigned = calibration_folds(parts[0], rows.folds)
-    held = np.array([cross_fit(part, rows.folds, assigned) for part in parts])  # (parts, assignments, rows)
-    tuning = gammas.pairs_of_few(rows.pairs, TUNING_ROWS, np.argsort(scores[0], kind="stable"))
-    averaged = replace(averaged, weights=stacked_weights(held.mean(axis=1).T, tuning))
-    unit_of_all = float(np.std(averaged.training_scores)) or 1.0
-    return replace(averaged, held=stacked_scores(held, assigned, tuning) / unit_of_all)
 
 
 def _not_behind(parts: Sequence[ScorePosterior]) -> NDArray[np.bool_]:

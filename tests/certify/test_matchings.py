@@ -10,8 +10,8 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import binom, norm
 
 from pymc_pacauc.certify import matchings as module
-from pymc_pacauc.certify.bounds import catoni_bound
-from pymc_pacauc.certify.matchings import holdout_bound, matching_bound, matching_groups, matching_rate
+from pymc_pacauc.certify.bounds import catoni_bound, matching_bound
+from pymc_pacauc.certify.matchings import holdout_bound, matching_groups, matching_rate
 
 
 def mean_by_enumeration(pos, neg, beta):

@@ -14,7 +14,8 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.tensor.blockwise import Blockwise
 
 import pymc_pacauc as pac
-from pymc_pacauc.comparison.surrogate import LOSSES
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.surrogate import LOSSES, surrogate_risk
 from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.model.potential import compared_labels
 
@@ -43,15 +44,21 @@ def test_auc_risk_equals_empirical_risk(batch, mode, ties):
     np.testing.assert_allclose(many(scores), expected, rtol=1e-14)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("mode", "loss"),
+    [
+        pytest.param(mode, loss, marks=[pytest.mark.slow] * (mode == "NUMBA" and loss != "logistic"))
+        for mode in MODES
+        for loss in LOSSES
+    ],
+)
 def test_surrogates_and_their_gradients(batch, mode, loss):
     scores, y = batch[0][:3], batch[1]
     matrix = pt.dmatrix()
     value = compared_labels(y).surrogate(matrix, loss)
     function = pytensor.function([matrix], [value, pytensor.grad(value.sum(), matrix)], mode=mode)
     for row, found, gradient in zip(scores, *function(scores), strict=True):
-        expected = LOSSES[loss](row, y.astype(np.int8))
+        expected = surrogate_risk(row, bipartite(y), loss)
         np.testing.assert_allclose(found, expected[0], rtol=1e-14)
         np.testing.assert_allclose(gradient, expected[1], rtol=1e-14)
 
@@ -83,11 +90,15 @@ def test_labels_may_differ_along_the_batch(batch):
     np.testing.assert_allclose(found, [*expected, np.nan])
 
 
-def test_runtime_lengths_must_agree(batch):
+@pytest.mark.parametrize("loss", ["exact", *LOSSES])
+def test_runtime_lengths_must_agree_and_classes_be_there(batch, loss):
     vector, labels = pt.dvector(), pt.lvector()
-    function = pytensor.function([vector, labels], pac.auc_risk(vector, labels), mode="FAST_COMPILE")
+    compared = compared_labels(labels)
+    risk = compared.risk(vector, "half") if loss == "exact" else compared.surrogate(vector, loss)
+    function = pytensor.function([vector, labels], risk, mode="FAST_COMPILE")
     with pytest.raises(ValueError, match="different lengths"):
         function(batch[0][0][:-1], batch[1].astype(int))
+    assert np.isnan(function(batch[0][0], np.zeros(50, dtype=int)))
 
 
 @pytest.mark.filterwarnings("ignore:np.dot:numba.NumbaPerformanceWarning")  # of PyTensor 2's X @ theta, when compiled
@@ -114,18 +125,16 @@ RISKS_IN_NUMBA = """
     y, strata, theta = X[:, 0] + rng.standard_normal(60) > 0, np.arange(60) % 4, np.array([0.3, 0.2, -1.0])
     found = []
     with event.install_recorder("numba:compile") as recorder:
-        for ties in ("half", "strict"):
-            for held in (False, True):
-                for options in ({}, {"strata": strata}):
-                    with pm.Model() as model:
-                        b = pm.Normal("b", size=3)
-                        pac.AUCPotential("auc", (pm.Data("X", X) if held else X) @ b, y, 10.0, ties=ties, **options)
-                    [risk] = model.replace_rvs_by_values(model.deterministics)
-                    function = model.compile_fn(risk, inputs=model.value_vars, mode="NUMBA")
-                    products = [node for node in function.f.maker.fgraph.apply_nodes if "Dot" in str(node.op)]
-                    assert not products, products
-                    expected = pac.empirical_risk(X @ theta, y, ties=ties, **options)
-                    assert float(function({"b": theta})) == expected
+        for ties, held, options in (("half", False, {}), ("half", True, {}), ("strict", True, {"strata": strata})):
+            with pm.Model() as model:
+                b = pm.Normal("b", size=3)
+                pac.AUCPotential("auc", (pm.Data("X", X) if held else X) @ b, y, 10.0, ties=ties, **options)
+            [risk] = model.replace_rvs_by_values(model.deterministics)
+            function = model.compile_fn(risk, inputs=model.value_vars, mode="NUMBA")
+            products = [node for node in function.f.maker.fgraph.apply_nodes if "Dot" in str(node.op)]
+            assert not products, products
+            expected = pac.empirical_risk(X @ theta, y, ties=ties, **options)
+            assert float(function({"b": theta})) == expected
     compiled = {e.data["dispatcher"].py_func.__name__ for _, e in recorder.buffer if e.is_start}
     if "again" in sys.argv:  # parts in object mode are not kept, all else is
         assert compiled == {"perform_in_python"}, compiled

@@ -34,7 +34,7 @@ from scipy import linalg
 from pymc_pacauc.array_result import ArrayResult, Estimate, HTMLReport, KnownResult
 from pymc_pacauc.certify import bounds
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, matching_groups, scores_under
-from pymc_pacauc.comparison.kinds import Comparison
+from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import marginal
@@ -487,7 +487,7 @@ def equal_matchings(fitted: Provenance) -> bool:
     return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
 
 
-def _comparison(result: Any, model: pm.Model | None) -> Comparison:
+def _comparison(result: Any, model: pm.Model | None) -> Pairs:
     """Return the comparison of a fit, or of the model."""
     fit: Fit | None = getattr(result, "fit", None)
     if fit is not None:

@@ -23,7 +23,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.comparison.kinds import Comparison, check_max_fpr, label_comparison, sorted_classes
+from pymc_pacauc.comparison.kinds import check_max_fpr, label_comparison, sorted_classes
 from pymc_pacauc.comparison.pairs import Pairs, distinct_labels, encode_labels
 from pymc_pacauc.comparison.risk import check_ties
 from pymc_pacauc.comparison.sizes import row_shares
@@ -44,7 +44,7 @@ class Compared:
 
     kind: ComparisonKind
     tensors: tuple[TensorVariable, ...]
-    comparison: Comparison | None
+    comparison: Pairs | None
 
     @property
     def is_partial(self) -> bool:
@@ -125,7 +125,7 @@ def compared_times(
 
 def _compared(
     given: Mapping[str, Any],
-    build: Callable[..., Comparison],
+    build: Callable[..., Pairs],
     options: dict[str, Any],
     mask: Callable[[Any], TensorVariable] | None = None,
 ) -> Compared:

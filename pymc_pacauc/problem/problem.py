@@ -608,6 +608,10 @@ def linear_gaussian_problem(
     if n != pairs.n:
         what = "times" if pairs.kind == "censored times" else "labels"
         raise ValueError(f"X has {n} rows but there are {pairs.n} {what}.")
+    if pairs.partial:
+        raise ValueError(
+            "y is a partial AUC (max_fpr=), not an average over fixed pairs: no problem on arrays has one."
+        )
     check_ties(ties)
     if prior_factor is None:
         prior_factor = _factor(1.0 if prior_covariance is None else prior_covariance, d)

@@ -14,10 +14,8 @@ nevertheless is turned into the handler's exception again.
 
 *BLAS threads* (:func:`single_threaded_blas`). The number of threads of a BLAS library is, in most builds, one number of
 the process. Contexts that save, lower and restore it work only if they are nested: of two threads that overlap, the
-second saves the lowered number, and restores that. Here a context that finds the number at one does not change it, and
-the one that lowered it restores it; if other contexts are still open then, a separate thread keeps the number low until
-the last of them is closed. The same thread always lowers and restores: threadpoolctl (from 3.8 on) requires it, and in
-OpenMP builds the number belongs to the thread.
+second saves the lowered number, and restores that. Here the first of overlapping contexts lowers the number, and the
+last one restores it. Both are done by the same thread, one of its own: threadpoolctl (from 3.8 on) requires that.
 
 *Arrays* (:func:`numeric_array`, :func:`number_vector`): arguments as float64, or a ValueError that names the argument.
 """
@@ -27,9 +25,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import cache
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -125,54 +124,28 @@ def warn_once(error: Exception) -> None:
 
 _LOCK = Lock()
 _inside = 0
-_keeper: _Keeper | None = None
+_lowered: tuple[ThreadPoolExecutor, Any] | None = None  # the thread that lowered the number, and what restores it
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread; after the last of overlapping contexts it has as many as before the first."""
-    global _inside, _keeper
+    global _inside, _lowered
     with _LOCK:
-        own = _one_thread() if any(library.num_threads > 1 for library in _blas().lib_controllers) else None
-        if own:
-            own.__enter__()
+        if not _inside and any(library.num_threads > 1 for library in _blas().lib_controllers):
+            keeper = ThreadPoolExecutor(1)
+            _lowered = keeper, keeper.submit(_blas().limit, limits=1).result()
         _inside += 1
     try:
         yield
     finally:
         with _LOCK:
             _inside -= 1
-            if own:
-                own.__exit__(None, None, None)
-                if _inside and _keeper is None:
-                    _keeper = _Keeper()
-            if _keeper and not _inside:
-                _keeper.leave()
-                _keeper = None
-
-
-class _Keeper(Thread):
-    """A thread that keeps BLAS at one thread until :meth:`leave` is called."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._lowered, self._told = Event(), Event()
-        self.start()
-        self._lowered.wait()
-
-    def run(self) -> None:
-        with _one_thread():
-            self._lowered.set()
-            self._told.wait()
-
-    def leave(self) -> None:
-        self._told.set()
-        self.join()
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    limits: AbstractContextManager[object] = _blas().limit(limits=1)
-    return limits
+            if _lowered and not _inside:
+                keeper, limits = _lowered
+                keeper.submit(limits.restore_original_limits).result()
+                keeper.shutdown()
+                _lowered = None
 
 
 @cache

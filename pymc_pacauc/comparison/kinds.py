@@ -10,8 +10,8 @@ returns a ``Pairs``, add its name to ``KINDS``, and an argument to :func:`label_
 
 0 for a perfect score, and the AUC risk for ``max_fpr = 1``. Only the highest negatives count, a fraction ``max_fpr`` of
 their weight. Which they are depends on the scores, so it is not an average over fixed pairs: EP has no sites for it,
-and there is no bound. scikit-learn's ``roc_auc_score(y, scores, max_fpr=f)`` is the affine map of it that gives a random
-score 1/2:
+and there is no bound. scikit-learn's ``roc_auc_score(y, scores, max_fpr=f)`` is the affine map of it that gives a
+random score 1/2:
 
     (1 + (f (1 - risk) - f^2/2) / (f - f^2/2)) / 2.
 

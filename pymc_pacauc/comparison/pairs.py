@@ -121,9 +121,9 @@ class Pairs:
     estimated_weights : bool, default False
         Whether the weights depend on the outcomes of other observations, as inverse censoring probabilities do.
     max_fpr : float, default 1.0
-        Of a partial AUC, the largest false positive rate: of the negatives of its one block only the highest count, this
-        share of their weight. Which they are depends on the scores, so that only the risk is defined: engines that need
-        fixed pairs refuse it.
+        Of a partial AUC, the largest false positive rate: of the negatives of its one block only the highest count,
+        this share of their weight. Which they are depends on the scores, so that only the risk is defined: engines that
+        need fixed pairs refuse it.
 
     See Also
     --------
@@ -308,8 +308,8 @@ class Pairs:
 def staircase(block: Block, at: NDArray[Any], until: NDArray[Any]) -> Iterator[Block]:
     """Yield blocks of those pairs (i, j) of a block that have ``at[i] < until[j]``; both have shape (n,).
 
-    Positives with ``at`` up to a threshold, the middle one of its distinct values, are compared with all negatives whose
-    ``until`` is above it. Left are pairs with both numbers up to the threshold, or both above it.
+    Positives with ``at`` up to a threshold, the middle one of its distinct values, are compared with all negatives
+    whose ``until`` is above it. Left are pairs with both numbers up to the threshold, or both above it.
 
     Examples
     --------

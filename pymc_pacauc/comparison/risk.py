@@ -9,10 +9,10 @@ its own bucket needs comparisons. The result is exact whatever the buckets. Rows
 outliers, infinities) are computed by sorting, so the worst case is O(n log n).
 
 Weighted pairs, many blocks (strata, censored times) and the partial AUC are computed by one pass over the sorted scores
-(:func:`_scan`), from the highest down. It keeps, for every block, the total weight of its negatives so far. A positive of
-the block adds its own weight times that total: the weight of the wrong pairs it belongs to. A score vector costs
-O(n log n) for the sort and one addition for every membership of an observation in a block: O(n) for weighted classes and
-strata, O(n log n) for censored times. Of a partial AUC negatives count until a share ``max_fpr`` of their weight is
+(:func:`_scan`), from the highest down. It keeps, for every block, the total weight of its negatives so far. A positive
+of the block adds its own weight times that total: the weight of the wrong pairs it belongs to. A score vector costs
+O(n log n) for the sort and one addition for every membership of an observation in a block: O(n) for weighted classes
+and strata, O(n log n) for censored times. Of a partial AUC negatives count until a share ``max_fpr`` of their weight is
 reached; tied scores make a straight piece of the ROC curve, which is cut there.
 
 :func:`empirical_risk` checks labels and scores of users; :func:`pair_risk` and :class:`LinearRisk` are called by the

@@ -6,8 +6,7 @@ A pair with margin ``t = s_i - s_j`` costs 1{t < 0} in the AUC risk, whose gradi
     hinge    : max(0, 1 - t)          piecewise linear; O(n log n) time by sorting
 
 Both are convex, equal 1 at t = 0 and are at least the AUC risk. :func:`surrogate_risk` returns the weighted mean over
-pairs and its gradient in the scores, (n,). To add a loss, write the kernels of a block and of two classes and enter
-them in ``BLOCKS`` and ``LOSSES``.
+pairs and its gradient in the scores, (n,). To add a loss, write the kernel of a block and enter it in ``LOSSES``.
 
 Reference: Alquier, Ridgway & Chopin (2016), arXiv:1506.04091, for the hinge loss.
 """
@@ -30,26 +29,8 @@ def surrogate_risk(scores: FloatArray, pairs: Pairs, loss: str) -> tuple[float, 
     total = 0.0
     for block in pairs.blocks:
         rows, columns = block.row_weights, block.column_weights
-        total += BLOCKS[loss](scores, block.positive, block.negative, rows, columns, gradient)
+        total += LOSSES[loss](scores, block.positive, block.negative, rows, columns, gradient)
     scale = pairs.total_weight * (math.log(2.0) if loss == "logistic" else 1.0)
-    return total / scale, gradient / scale
-
-
-@kernel
-def logistic_risk(scores, labels):
-    """Compute the mean of log2(1 + exp(-(s_i - s_j))) over positive i and negative j, and its gradient, (n,).
-
-    Labels > 0 are positive.
-    """
-    if labels.size != scores.size:
-        raise ValueError("scores and labels have different lengths.")
-    positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
-    gradient = np.zeros(scores.size)
-    pairs = positive.size * negative.size
-    if pairs == 0 or not np.isfinite(scores).all():
-        return np.nan, np.full(scores.size, np.nan)
-    total = _logistic_block(scores, positive, negative, np.ones(positive.size), np.ones(negative.size), gradient)
-    scale = math.log(2.0) * pairs
     return total / scale, gradient / scale
 
 
@@ -104,23 +85,6 @@ def _logistic_row_careful(s, s_neg, weight, column_weights, pull):
 
 
 @kernel
-def hinge_risk(scores, labels):
-    """Compute the mean of max(0, 1 - (s_i - s_j)) over positive i and negative j, and its gradient, (n,).
-
-    Labels > 0 are positive.
-    """
-    if labels.size != scores.size:
-        raise ValueError("scores and labels have different lengths.")
-    positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
-    gradient = np.zeros(scores.size)
-    p, m = positive.size, negative.size
-    if p * m == 0 or not np.isfinite(scores).all():
-        return np.nan, np.full(scores.size, np.nan)
-    total = _hinge_block(scores, positive, negative, np.ones(p), np.ones(m), gradient)
-    return total / (p * m), gradient / (p * m)
-
-
-@kernel
 def _hinge_block(scores, positive, negative, row_weights, column_weights, gradient):
     """Sum w_ij max(0, 1 - (s_i - s_j)) over a block; its gradient is added to ``gradient``, (n,)."""
     p, m = positive.size, negative.size
@@ -146,5 +110,4 @@ def _hinge_block(scores, positive, negative, row_weights, column_weights, gradie
     return total
 
 
-BLOCKS = {"logistic": _logistic_block, "hinge": _hinge_block}
-LOSSES = {"logistic": logistic_risk, "hinge": hinge_risk}
+LOSSES = {"logistic": _logistic_block, "hinge": _hinge_block}

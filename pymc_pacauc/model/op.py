@@ -8,8 +8,7 @@ A :class:`ComparisonKind` says which arrays there are (labels, times, events, st
 builds the pairs from their values. The pairs of the last arrays are cached, since a model is evaluated many times with
 the same ones.
 
-Exact risks call the array functions, whose kernels are compiled once and cached on disk, from any linker; so do the
-surrogates of all comparisons except two classes, which compile to native code.
+The Ops call the array functions, whose kernels are compiled once and cached on disk, from any linker.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.comparison.surrogate import LOSSES
-from pymc_pacauc.comparison.surrogate import surrogate_risk as pairs_surrogate
+from pymc_pacauc.comparison.surrogate import surrogate_risk
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ NO_GRADIENT = (
     "pm.sample(step=pac.TemperingSMC()) or fit with pm.fit(method=pac.EP()); or replace the risk by a smooth surrogate,"
     ' pac.AUCPotential(..., loss="logistic").'
 )
-KERNEL_VERSION = 6  # part of PyTensor's disk-cache key: bump with every change of a kernel of two classes' surrogates
+KERNEL_VERSION = 7  # part of PyTensor's disk-cache key: bump with every change of :func:`call_perform`
 
 
 def core_op(op):
@@ -123,6 +121,15 @@ class PairOp(Op):
             tensors[1] = pt.cast(tensors[1], "int8")
         return Apply(self, tensors, [pt.dscalar(), tensors[0].type()] if self.gradient else [pt.dscalar()])
 
+    def has_no_pair(self, scores, *arrays):
+        """Whether two classes are one class only."""
+        if self.kind != TWO_CLASSES:
+            return False
+        if scores.size != arrays[0].size:
+            raise ValueError("scores and labels have different lengths.")
+        positive = arrays[0] > 0
+        return positive.all() or not positive.any()
+
     def perform(self, node, inputs, output_storage):
         for storage, value in zip(output_storage, self.evaluate(*inputs), strict=True):
             storage[0] = np.asarray(value)
@@ -146,11 +153,8 @@ class AUCRisk(PairOp):
         self.ties = ties
 
     def evaluate(self, scores, *arrays):
-        if self.kind == TWO_CLASSES:
-            if scores.size != arrays[0].size:
-                raise ValueError("scores and labels have different lengths.")
-            if (arrays[0] > 0).all() or not (arrays[0] > 0).any():
-                return [np.nan]
+        if self.has_no_pair(scores, *arrays):
+            return [np.nan]
         return pair_risk(np.ascontiguousarray(scores)[None], self.kind.comparison(*arrays), ties=self.ties)
 
     def to_scores(self, scores, outputs, cotangents):
@@ -168,10 +172,9 @@ class SurrogateRisk(PairOp):
         self.loss = loss
 
     def evaluate(self, scores, *arrays):
-        if self.kind == TWO_CLASSES:
-            return LOSSES[self.loss](scores, *arrays)
-        pairs = self.kind.comparison(*arrays)
-        return pairs_surrogate(np.ascontiguousarray(scores), pairs, self.loss)
+        if self.has_no_pair(scores, *arrays):
+            return [np.nan, np.full(scores.size, np.nan)]
+        return surrogate_risk(np.ascontiguousarray(scores), self.kind.comparison(*arrays), self.loss)
 
     def to_scores(self, scores, outputs, cotangents):
         if not isinstance(cotangents[1].type, DisconnectedType):
@@ -187,6 +190,7 @@ class Product(Dot):
 
 
 @register_funcify_default_op_cache_key(AUCRisk)
+@register_funcify_default_op_cache_key(SurrogateRisk)
 @register_funcify_default_op_cache_key(Product)
 def call_perform(op, node=None, **kwargs):
     """Call ``op.perform`` from numba code: 0.1 s to compile, 5 microseconds a call.
@@ -208,20 +212,6 @@ def call_perform(op, node=None, **kwargs):
         return found
 
     return perform_in_python, KERNEL_VERSION
-
-
-@register_funcify_default_op_cache_key(SurrogateRisk)
-def numba_funcify_surrogate_risk(op, node=None, **kwargs):
-    if op.kind != TWO_CLASSES:
-        return call_perform(op, node)
-    kernel = LOSSES[op.loss]
-
-    @numba_njit
-    def surrogate_risk(scores, labels):
-        value, gradient = kernel(np.ascontiguousarray(scores), labels)
-        return np.asarray(value), gradient
-
-    return surrogate_risk, KERNEL_VERSION
 
 
 class ProductsOfScores(GraphRewriter):

@@ -202,14 +202,11 @@ class LinearScores:
 
     def in_coordinates(self, coordinates: str) -> LinearScores:
         """Return the same scores in other coordinates; cached."""
-        known = self._known
-        if coordinates == self.coordinates:
-            return self
-        if coordinates not in known:
+        if coordinates not in self._known:
             other = replace(self, coordinates=coordinates)
             vars(other).update((k, v) for k, v in vars(self).items() if k not in ("coordinates", "reduced", "origin"))
-            known[coordinates] = other
-        return known[coordinates]
+            self._known[coordinates] = other
+        return self._known[coordinates]
 
     @cached_property
     def _known(self) -> dict[str, LinearScores]:

@@ -14,7 +14,8 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.tensor.blockwise import Blockwise
 
 import pymc_pacauc as pac
-from pymc_pacauc.comparison.surrogate import LOSSES
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.surrogate import LOSSES, surrogate_risk
 from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.model.potential import compared_labels
 
@@ -51,9 +52,18 @@ def test_surrogates_and_their_gradients(batch, mode, loss):
     value = compared_labels(y).surrogate(matrix, loss)
     function = pytensor.function([matrix], [value, pytensor.grad(value.sum(), matrix)], mode=mode)
     for row, found, gradient in zip(scores, *function(scores), strict=True):
-        expected = LOSSES[loss](row, y.astype(np.int8))
+        expected = surrogate_risk(row, bipartite(y), loss)
         np.testing.assert_allclose(found, expected[0], rtol=1e-14)
         np.testing.assert_allclose(gradient, expected[1], rtol=1e-14)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_surrogates_of_one_class_are_nan(batch, loss):
+    vector, labels = pt.dvector(), pytensor.shared(np.zeros(4, dtype=int))
+    function = pytensor.function([vector], compared_labels(labels).surrogate(vector, loss), mode="FAST_COMPILE")
+    assert np.isnan(function(np.arange(4.0)))
+    with pytest.raises(ValueError, match="different lengths"):
+        function(np.arange(3.0))
 
 
 def test_gradient_is_undefined_not_zero(batch):

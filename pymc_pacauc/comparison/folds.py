@@ -39,7 +39,11 @@ def comparison_folds(
     order = np.arange(pairs.n) if order is None else order
     classes, strata = _classes(pairs), _renumber(strata_of(pairs), order)
     if groups is not None:
-        index = _renumber(_group_index(groups, pairs.n, folds), order)
+        index = _renumber(label_codes("groups", groups, pairs.n), order)
+        if index.max() + 1 < folds:
+            raise ValueError(
+                f"groups has {index.max() + 1} values, fewer than folds={folds}: use at most as many folds."
+            )
     elif _too_small(pairs, classes, strata, folds):
         index = strata
     else:
@@ -134,13 +138,6 @@ def _assigned(
     fold = np.empty(classes.size, dtype=np.intp)
     fold[order] = np.arange(classes.size) % folds
     return fold
-
-
-def _group_index(groups: ArrayLike, n: int, folds: int) -> NDArray[np.intp]:
-    index = label_codes("groups", groups, n)
-    if index.max() + 1 < folds:
-        raise ValueError(f"groups has {index.max() + 1} values, fewer than folds={folds}: use at most as many folds.")
-    return index
 
 
 def _grouped(

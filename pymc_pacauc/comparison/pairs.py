@@ -182,10 +182,7 @@ class Pairs:
     @cached_property
     def higher(self) -> NDArray[np.bool_]:
         """Mask of the observations that should score higher than another one, shape (n,)."""
-        mask = np.zeros(self.n, dtype=bool)
-        for block in self.blocks:
-            mask[block.positive] = True
-        return mask
+        return self.side_weights[0] > 0.0
 
     @cached_property
     def memberships(self) -> tuple[NDArray[Any], ...]:

@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.kinds import label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.numerics import FloatArray, kernel, numeric_array, slices
+from pymc_pacauc.numerics import FloatArray, checked_rows, kernel, numeric_array, slices
 
 BUCKETS_PER_MEMBER = 4
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
@@ -58,6 +58,14 @@ class DistinctRows:
     @property
     def none_repeat(self) -> bool:
         return self.first.size == self.place.size
+
+    def of(self, values: FloatArray) -> FloatArray:
+        """Return the distinct ones among rows of ``values``, (m, ...)."""
+        return values if self.none_repeat else values[self.first]
+
+    def for_all(self, values: FloatArray) -> FloatArray:
+        """Return for every row what ``values``, (m, ...), say of its distinct row, (n, ...)."""
+        return values if self.none_repeat else values[self.place]
 
 
 def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
@@ -290,11 +298,8 @@ class LinearRisk:
         distinct: DistinctRows | None = None,
     ):
         check_ties(ties)
-        if X.ndim != 2 or X.shape[0] != pairs.n:
+        if checked_rows(X).shape[0] != pairs.n:
             raise ValueError(f"X must have shape (n, d) with n = {pairs.n}, the number of labels; got {X.shape}.")
-        bad = int(X.size - np.isfinite(X).sum())
-        if bad:
-            raise ValueError(f"X has {bad} NaN or infinite value(s); impute or drop them first.")
         self.d = X.shape[1]
         self.ties = ties
         if distinct is None:
@@ -428,11 +433,8 @@ def score_array(scores: ArrayLike) -> FloatArray:
     """
     values = numeric_array("scores", scores)
     given = np.asarray(scores)
-    if given.dtype.kind in "iu":
-        exact = not (np.abs(values) >= 2.0**53).any()
-    else:
-        exact = given.dtype.kind != "O" and given.dtype.itemsize <= 8
-    if not exact:
+    doubtful = given.dtype.kind == "O" or given.dtype.itemsize > 8
+    if doubtful or (given.dtype.kind in "iu" and (np.abs(values) >= 2.0**53).any()):
         known = ~np.isnan(values)
         if len(set(given[known].tolist())) != len(set(values[known].tolist())):
             raise ValueError(

@@ -17,27 +17,26 @@ def data(seed, n=37, scale=1.0):
     return scale * (rng.standard_normal(n) + labels), labels
 
 
-def risk(scores, labels, loss):
-    return surrogate_risk(scores, bipartite(labels), loss)
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_value_is_the_mean_over_pairs(loss, scale):
     scores, labels = data(0, scale=scale)
     margins = scores[labels == 1][:, None] - scores[labels == 0]
-    value, _ = risk(scores, labels, loss)
+    value, _ = surrogate_risk(scores, bipartite(labels), loss)
     np.testing.assert_allclose(value, PAIR_LOSS[loss](margins).mean(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gradient_by_finite_differences(loss):
     scores, labels = data(1)
-    _, gradient = risk(scores, labels, loss)
+    pairs = bipartite(labels)
+    _, gradient = surrogate_risk(scores, pairs, loss)
     step = 1e-6
     for i in range(scores.size):
         move = step * (np.arange(scores.size) == i)
-        slope = (risk(scores + move, labels, loss)[0] - risk(scores - move, labels, loss)[0]) / (2 * step)
+        slope = (surrogate_risk(scores + move, pairs, loss)[0] - surrogate_risk(scores - move, pairs, loss)[0]) / (
+            2 * step
+        )
         np.testing.assert_allclose(gradient[i], slope, atol=1e-8)
 
 
@@ -45,10 +44,11 @@ def test_gradient_by_finite_differences(loss):
 def test_never_below_the_auc_risk(loss):
     for seed in range(20):
         scores, labels = data(seed)
-        assert risk(scores, labels, loss)[0] >= empirical_risk(scores, labels)
+        assert surrogate_risk(scores, bipartite(labels), loss)[0] >= empirical_risk(scores, labels)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_nan_for_non_finite_scores(loss):
     scores, labels = data(2)
-    assert np.isnan(risk(np.where(np.arange(scores.size) == 3, np.inf, scores), labels, loss)[0])
+    infinite = np.where(np.arange(scores.size) == 3, np.inf, scores)
+    assert np.isnan(surrogate_risk(infinite, bipartite(labels), loss)[0])

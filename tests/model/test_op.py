@@ -57,16 +57,6 @@ def test_surrogates_and_their_gradients(batch, mode, loss):
         np.testing.assert_allclose(gradient, expected[1], rtol=1e-14)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_surrogates_of_one_class_are_nan(loss):
-    vector, labels = pt.dvector(), pytensor.shared(np.array([0, 1, 0, 1]))
-    function = pytensor.function([vector], compared_labels(labels).surrogate(vector, loss), mode="FAST_COMPILE")
-    labels.set_value(np.zeros(4, dtype=int))
-    assert np.isnan(function(np.arange(4.0)))
-    with pytest.raises(ValueError, match="different lengths"):
-        function(np.arange(3.0))
-
-
 def test_gradient_is_undefined_not_zero(batch):
     vector = pt.dvector()
     with pytest.raises(NullTypeGradError):
@@ -94,11 +84,15 @@ def test_labels_may_differ_along_the_batch(batch):
     np.testing.assert_allclose(found, [*expected, np.nan])
 
 
-def test_runtime_lengths_must_agree(batch):
+@pytest.mark.parametrize("loss", ["exact", *LOSSES])
+def test_runtime_lengths_must_agree_and_classes_be_there(batch, loss):
     vector, labels = pt.dvector(), pt.lvector()
-    function = pytensor.function([vector, labels], pac.auc_risk(vector, labels), mode="FAST_COMPILE")
+    compared = compared_labels(labels)
+    risk = compared.risk(vector, "half") if loss == "exact" else compared.surrogate(vector, loss)
+    function = pytensor.function([vector, labels], risk, mode="FAST_COMPILE")
     with pytest.raises(ValueError, match="different lengths"):
         function(batch[0][0][:-1], batch[1].astype(int))
+    assert np.isnan(function(batch[0][0], np.zeros(50, dtype=int)))
 
 
 @pytest.mark.filterwarnings("ignore:np.dot:numba.NumbaPerformanceWarning")  # of PyTensor 2's X @ theta, when compiled

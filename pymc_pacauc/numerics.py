@@ -183,7 +183,7 @@ def numeric_array(name: str, values: ArrayLike) -> FloatArray:
 
 
 def checked_rows(X: ArrayLike) -> FloatArray:
-    """A matrix of finite numbers with a row per observation, or a ValueError that says what is wrong with X."""
+    """Return X as a matrix of finite numbers, (n, d); refuse anything else."""
     rows = numeric_array("X", X)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"X must be a matrix of shape (n, d) with n, d >= 1; got shape {rows.shape}.")
@@ -195,7 +195,7 @@ def checked_rows(X: ArrayLike) -> FloatArray:
 
 
 def finite_array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    """Finite numbers of this shape, or one for all of it, or a ValueError that names the argument."""
+    """Return finite numbers of this shape, from one number for all of it too; refuse anything else, by ``name``."""
     array = numeric_array(name, value)
     if array.ndim and array.shape != shape:
         raise ValueError(f"{name} must be a scalar or have shape {shape}; got {array.shape}.")
@@ -228,27 +228,27 @@ def number_vector(name: str, values: ArrayLike, what: str) -> FloatArray:
 
 
 def check_probability(name: str, value: float) -> float:
-    """A number strictly between 0 and 1, or a ValueError that names the argument."""
+    """Return a number strictly between 0 and 1; refuse anything else, by the ``name`` of the argument."""
     if not (np.ndim(value) == 0 and 0.0 < value < 1.0):
         raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}.")
     return float(value)
 
 
 def check_whole(name: str, value: Any, least: int = 1, what: str = "a whole number") -> int:
-    """An integer of at least ``least``, or a ValueError that names the argument and ``what`` it should be."""
+    """Return an integer of at least ``least``; refuse anything else, with ``what`` was expected in the message."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be {what}, at least {least}; got {value!r}.")
     return int(value)
 
 
 def tails(ci_prob: float) -> FloatArray:
-    """The two probabilities whose quantiles enclose a central interval of probability ``ci_prob``."""
+    """Return the two probabilities whose quantiles enclose a central interval of probability ``ci_prob``, (2,)."""
     outside = 0.5 - 0.5 * check_probability("ci_prob", ci_prob)
     return np.array([outside, 1.0 - outside])
 
 
 def cores() -> int:
-    """Number of cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

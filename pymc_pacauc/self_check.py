@@ -33,7 +33,7 @@ EXACT = {"risk": 143.5 / 731, "log_evidence": -5.666364479193112, "expected_risk
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: what was found, what is exact, how far apart they may be."""
+    """A computed number, the exact one, and how far apart they may be."""
 
     name: str
     found: float
@@ -50,7 +50,7 @@ class Check:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, of this package and of those it works with."""
+    """List the versions of Python, of this package and of those it works with."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for name in ("pymc-pacauc", *PACKAGES):
         try:
@@ -87,7 +87,7 @@ def report() -> tuple[str, bool]:
 
 
 def warm() -> str:
-    """Fit, sample and select once on a few rows, so that numba and PyTensor keep what they compile; what was done."""
+    """Fit and sample a few rows once, so that numba and PyTensor keep what they compile; return what was done."""
     import pymc as pm
     import pytensor
 

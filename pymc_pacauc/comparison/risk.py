@@ -448,22 +448,19 @@ def _count_block(scores: FloatArray, block: Block, tie_cost: float) -> FloatArra
     """Count for each row the pairs with s_i < s_j, and those with s_i = s_j times ``tie_cost``; NaN if not counted."""
     swapped = block.positive.size > block.negative.size
     small, large = (block.negative, block.positive) if swapped else (block.positive, block.negative)
-    below, at_most = np.empty((2, len(scores)))  # pairs with small < large, and with small <= large
-    room = np.empty(2 * small.size + large.size + 1)
-    indices = np.empty((BUCKETS_PER_MEMBER + 1) * small.size + large.size + 2, np.int32)
-    _bucket_rows(scores, small, large, below, at_most, room, indices)
+    below, at_most = _bucket_rows(scores, small, large)  # pairs with small < large, and with small <= large
     return (block.n_pairs - at_most if swapped else below) + tie_cost * (at_most - below)
 
 
 @kernel
-def _bucket_rows(scores, small, large, below, at_most, room, indices):
-    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets; NaN where these fill unevenly."""
+def _bucket_rows(scores, small, large):
+    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets, (N,) each; NaN where these fill unevenly."""
     p, m = small.size, large.size
     buckets = BUCKETS_PER_MEMBER * p
-    a, b, bucketed = room[:p], room[p : p + m], room[p + m :]
-    start, index_a, index_b = indices[: buckets + 2], indices[buckets + 2 : buckets + 2 + p], indices[buckets + 2 + p :]
+    below, at_most = np.full(scores.shape[0], np.nan), np.full(scores.shape[0], np.nan)
+    a, b, bucketed = np.empty(p), np.empty(m), np.empty(p + 1)
+    start, index_a, index_b = np.empty(buckets + 2, np.int32), np.empty(p, np.int32), np.empty(m, np.int32)
     for r in range(scores.shape[0]):
-        below[r] = at_most[r] = np.nan
         row = scores[r]
         for i in range(p):
             a[i] = row[small[i]]
@@ -510,6 +507,7 @@ def _bucket_rows(scores, small, large, below, at_most, room, indices):
                 less_equal += bucketed[t] <= x
         below[r] = less
         at_most[r] = less_equal
+    return below, at_most
 
 
 @kernel(fastmath={"reassoc", "contract", "nsz"}, no_cpython_wrapper=True)

@@ -349,7 +349,7 @@ def _diagonal(kernel: Kernel, X: FloatArray) -> FloatArray:
 
 
 def rows_like(X: ArrayLike, columns: int) -> FloatArray:
-    """Checked rows, with as many columns as features were made from."""
+    """Check rows that must have as many columns as the ones that features were made from."""
     rows = checked_rows(X)
     if rows.shape[1] != columns:
         raise ValueError(f"X must have {columns} columns, like the rows of these features; got {rows.shape[1]}.")

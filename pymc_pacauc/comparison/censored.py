@@ -350,7 +350,7 @@ def _over_time(
             weights = [at_risk, 1.0 / before, 1.0 / followed(at=time[others], before=True)]
         found = [
             *staircase(Block(mine, part, weights[0]), rank, rank + ~events),
-            *staircase(Block(mine, others, *weights[1:]), -rank - 1, -rank),
+            *staircase(Block(mine, others, weights[1], weights[2]), -rank - 1, -rank),
         ]
         if ipcw and found:
             compared = np.isin(mine, np.concatenate([block.positive for block in found]))

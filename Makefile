@@ -8,7 +8,7 @@ CORES := -n auto --dist worksteal
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 # Each part of the package once, in a minute or two: for further versions of Python and of what the package needs.
 QUICK := tests/comparison tests/problem tests/certify/test_bounds.py tests/certify/test_matchings.py tests/test_numerics.py \

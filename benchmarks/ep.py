@@ -24,9 +24,9 @@ import pymc_pacauc as pac
 from benchmarks.paper_ep import paper_sweep
 from pymc_pacauc import fitting
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable
+from pymc_pacauc.ep.sweep import sweep_sums
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, prior_path, run_tempering

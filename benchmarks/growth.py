@@ -1,9 +1,12 @@
 """How the time of one fit grows with the rows and with the covariates.
 
     python -m benchmarks.growth [--figures docs/figures] [--smallest 250] [--largest 1000000] [--only EP-AUC ...]
+        [--others docs/theory/benchmarks.md]
 
 CPU seconds at fixed hyper-parameters, one thread, compilation not counted. At each size the learners take turns, three
-times or until one has used its share of time; medians. Who took longer than a limit is not run at larger sizes.
+times or until one has used its share of time; medians. Who took longer than a limit is not run at larger sizes. With
+``--others`` learners that are not run have the times that a page shows; LogisticRegression, run again, tells how
+alike the two runs were.
 """
 
 import os
@@ -21,6 +24,7 @@ import numpy as np
 
 from benchmarks.fits import FITS as ALL
 from benchmarks.fits import simulated
+from benchmarks.measured import tables_of
 from pymc_pacauc.fitting import fit as arrays_fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
@@ -73,6 +77,18 @@ def compared(curves):
             yield verdict, f"{name} {factor:.{0 if factor >= 10 else 1}f} times ({against}at {sizes[last]})"
 
 
+def shown(page, title):
+    """Times of every learner in the table of a page whose first cell is ``title``: {name: (sizes, seconds)}."""
+    head, _, *rows = next(table for table in tables_of(page) if table[0].startswith(f"| {title} |"))
+    sizes = [int(cell) for cell in head.strip("|").split("|")[1:-1]]
+    found = {}
+    for row in rows:
+        name, *cells = [cell.strip() for cell in row.strip("|").split("|")[:-1]]
+        seconds = [float(cell) for cell in cells if cell]
+        found[name] = (sizes[: len(seconds)], seconds)
+    return found
+
+
 def draw(curves, path):
     import matplotlib
 
@@ -84,7 +100,7 @@ def draw(curves, path):
     path.parent.mkdir(parents=True, exist_ok=True)
     figure, axes = plt.subplots(1, 2, figsize=(11.5, 5.0), layout="constrained", sharey=True)
     colors = [color for color in COLORS if color not in ("black", "#000000")]
-    peers = [name for name in FITS if name not in OWN]
+    peers = list(dict.fromkeys(name for found in curves.values() for name in found if name not in OWN))
     for ax, title in zip(axes, curves, strict=True):
         for name, (sizes, seconds) in curves[title].items():
             if name in OWN:
@@ -108,6 +124,7 @@ def main():
     parser.add_argument("--smallest", type=int, default=250, help="number of rows")
     parser.add_argument("--largest", type=int, default=1_000_000, help="number of rows")
     parser.add_argument("--only", nargs="+", choices=FITS, default=list(FITS), help="learners")
+    parser.add_argument("--others", type=Path, help="page with the times of learners that are not run")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # iterations at their limit
     logging.disable(logging.WARNING)
@@ -116,6 +133,16 @@ def main():
         f"takes more than {LIMIT:g} s is not run at larger sizes. The exponent is the slope of log time over the "
         "larger sizes."
     )
+    page = arguments.others.read_text(encoding="utf-8") if arguments.others else None
+    if page:
+        told = ", ".join(
+            f"{before[-1]:.3f} s at {sizes[-1]}"
+            for sizes, before in (shown(page, title)["LogisticRegression"] for title in SIZES)
+        )
+        print(
+            f"\n{', '.join(arguments.only)} were run again; the others' times are of an earlier run, in which "
+            f"LogisticRegression took {told}."
+        )
     for name in arguments.only:
         FITS[name].prepare(*simulated(100, 5))()  # compiles, imports
     if OURS in arguments.only:
@@ -133,14 +160,13 @@ def main():
             found.append(times(n, d, names))
             names = [name for name in names if found[-1].get(name, 0.0) <= LIMIT]
         print(f"\n| {title} | {' | '.join(map(str, varied))} | exponent |\n|---|{'---:|' * (len(sizes) + 1)}")
-        curves[title] = {}
-        for name in arguments.only:
-            seconds = [values[name] for values in found if name in values]
-            if not seconds:
-                continue
-            curves[title][name] = (varied[: len(seconds)], seconds)
+        measured = {name: [values[name] for values in found if name in values] for name in arguments.only}
+        measured = {name: (varied[: len(seconds)], seconds) for name, seconds in measured.items() if seconds}
+        before = shown(page, title) if page else {}
+        curves[title] = {name: measured.get(name, before.get(name)) for name in {**before, **measured}}
+        for name, (own, seconds) in curves[title].items():
             cells = [f"{value:.3f}" for value in seconds] + [""] * (len(sizes) - len(seconds))
-            print(f"| {name} | {' | '.join(cells)} | {slope(varied, seconds):.1f} |")
+            print(f"| {name} | {' | '.join(cells)} | {slope(own, seconds):.1f} |")
     if arguments.figures is not None:
         draw(curves, arguments.figures / "growth.png")
         print("\n![Time against n and against d](../figures/growth.png)")

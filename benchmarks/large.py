@@ -93,13 +93,16 @@ def small():
 def memory(rows):
     small()
     X, y = simulated(rows, 20, 0.01)
-    print(f"Peak resident memory: {peak():.0f} MiB with {rows} rows of 20 covariates, before the fit,", flush=True)
+    before = peak()
     problem = linear_gaussian_problem(X, y, float(rows))
     found, taken = timed(lambda: fitting.fit(problem, n_jobs=1))
+    print("| rows | MiB before the fit | MiB after it | pairs | used | sweeps | CPU s | mean, sd | log Z, nats |")
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     print(
-        f"{peak():.0f} MiB after it: {found.pairs_used:.2g} of {problem.pairs.n_pairs:.2g} pairs, {found.sweeps} "
-        f"sweeps, {taken:.0f} CPU s, mean ± {found.sampling_error.mean:.3f} posterior sd, "
-        f"log Z ± {found.sampling_error.log_evidence:.2f}."
+        f"| {rows} | {before:.0f} | {peak():.0f} | {problem.pairs.n_pairs:.2g} | {found.pairs_used:.2g} | "
+        f"{found.sweeps} | {taken:.0f} | ± {found.sampling_error.mean:.3f} | "
+        f"± {found.sampling_error.log_evidence:.2f} |\n",
+        flush=True,
     )
     return problem, found
 
@@ -118,11 +121,12 @@ def smc(rows, particles):
     LinearRisk.__call__ = risks
     state, taken = timed(lambda: run_tempering(path, Settings(particles=particles), np.random.default_rng(0)))
     draws, seconds = np.sum(spent, axis=0)
+    print("| particles | stages | moves | CPU s | in exact risks | risks | s each | log Z | by EP | peak MiB |")
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     print(
-        f"SMC from that fit, {particles} particles: {len(state.stages) - 1} stage(s), "
-        f"{sum(stage.moves for stage in state.stages)} moves, {taken:.0f} CPU s, of which {seconds:.0f} in "
-        f"{draws:.0f} exact risks ({seconds / draws:.3f} s each); log Z {state.log_evidence:.2f} against "
-        f"{found.log_evidence:.2f} by EP; peak {peak():.0f} MiB."
+        f"| {particles} | {len(state.stages) - 1} | {sum(stage.moves for stage in state.stages)} | {taken:.0f} | "
+        f"{seconds:.0f} | {draws:.0f} | {seconds / draws:.3f} | {state.log_evidence:.2f} | {found.log_evidence:.2f} | "
+        f"{peak():.0f} |"
     )
 
 

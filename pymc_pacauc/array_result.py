@@ -133,6 +133,11 @@ class KnownResult:
     assumption: str = ""
 
 
+def gibbs_result(fitted: Provenance, risk: Estimate, evidence: LogEvidence) -> KnownResult:
+    """Return an exact Gibbs posterior as numbers, given estimates of its mean risk and of its evidence."""
+    return KnownResult(fitted, evidence, risk, gibbs_divergence(fitted.gamma, risk, evidence), False, "")
+
+
 def gibbs_divergence(gamma: float, risk: Estimate, evidence: LogEvidence) -> Estimate:
     """Compute KL(posterior, prior) of an exact Gibbs posterior, -gamma E[risk] - log Z, from estimates of both."""
     value = max(0.0, -gamma * risk.value - evidence.estimate)

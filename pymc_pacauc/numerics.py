@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -232,6 +232,13 @@ def check_probability(name: str, value: float) -> float:
     if not (np.ndim(value) == 0 and 0.0 < value < 1.0):
         raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}.")
     return float(value)
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Refuse a value that is none of the choices, by the ``name`` of the argument."""
+    *others, last = [f'"{each}"' for each in choices]
+    if not isinstance(value, str) or f'"{value}"' not in (*others, last):
+        raise ValueError(f"{name} must be {', '.join(others)} or {last}; got {value!r}.")
 
 
 def check_whole(name: str, value: Any, least: int = 1, what: str = "a whole number") -> int:

@@ -9,7 +9,6 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.model.gp import predict_gp
 
 rng = np.random.default_rng(1)
 X = rng.normal(size=(60, 3))
@@ -220,14 +219,6 @@ def test_results(name, approx, idata):
 
 
 PROCESSES = {
-    "predict_gp of draws": (
-        lambda model, gp, idata: predict_gp(idata, gp, X[:2]),
-        (
-            "predict_gp is the closed form of what pm.fit(method=pac.EP()) returned; for draws use "
-            "pac.predict_scores(idata, points, gp=gp, model=model). Got "
-        ),
-        lambda model, gp, idata: pac.predict_scores(idata, X[:2], gp=gp, model=model),
-    ),
     "a process without its model": (
         lambda model, gp, idata: pac.predict_scores(idata, X[:2], gp=gp),
         "gp= with draws needs their model: pass model=.",

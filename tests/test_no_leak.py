@@ -24,6 +24,7 @@ from pymc_pacauc.ep.start import SWEEPS
 from pymc_pacauc.estimator.posterior import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.problem.provenance import fitted_to_problem
 from pymc_pacauc.smc import Settings
 from pymc_pacauc.tune.gamma import (
     FOLD_TOLERANCE,
@@ -97,7 +98,7 @@ def process(problem, fold):
 
 
 def smc(problem, fold):
-    target = TemperedModel(problem.pairs, None, problem=problem)
+    target = TemperedModel(problem.pairs, fitted_to_problem(problem, "TemperingSMC"), problem=problem)
     rng, found = np.random.default_rng(1), []
     for k in np.unique(fold):
         training, out = problem.pairs.among(fold != k), problem.pairs.among(fold == k)

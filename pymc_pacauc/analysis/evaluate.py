@@ -1,44 +1,42 @@
-"""ROC curves with bands, and intervals of an AUC and of the difference of two AUCs, on labelled rows.
+"""How well a score ranks labelled rows: ROC and precision-recall curves with bands, AUCs and their differences.
 
 The score to deploy is the posterior *mean* of the score, a fixed function of a row. A draw from the posterior is a
 *randomised* score, which ranks worse; certificates are about it. Both are reported, the mean score first.
 
-*ROC bands* (:func:`roc`). For the mean score only the rows are uncertain: the Bayesian bootstrap gives the rows of each
-class random weights, uniform on the simplex. For the randomised score each reweighting is combined with another draw.
-Reweighting cannot produce what no row shows (if all positives are above the threshold, so they are in every
-reweighting), so a band is at least as wide as the Clopper-Pearson interval for the positives at that threshold.
+*Bands* (:func:`roc`, :func:`precision_recall`). For the mean score only the rows are uncertain: the Bayesian bootstrap
+gives the rows random weights, uniform on the simplex (:meth:`Labelled.bootstrap`). For the randomised score each
+reweighting is combined with another draw. Reweighting cannot produce what no row shows (if all positives are above the
+threshold, so they are in every reweighting), so a band is at least as wide as the Clopper-Pearson interval for the
+rows that it is about: the positives of an ROC curve, the rows called positive of a precision.
 
 *AUC intervals* (:func:`auc_interval`). ``over="rows"``: the AUC of a fixed score in the population; ``"posterior"``:
 the AUCs of draws on these rows; ``"both"``: the AUC of a draw in the population. Over rows the variance is DeLong's. It
 is converted to an effective number of independent pairs, and the interval is the binomial one for that many trials,
-which has its coverage also where classes are nearly separated and the estimated variance is zero.
+which has its coverage also where classes are nearly separated and the estimated variance is zero. The interval of an
+average precision is the same, with the variance of the bootstrap.
 
 *Differences* (:func:`compare_auc`). AUCs of two scores on the same rows are correlated, so their difference is known
 better than either. Its DeLong variance is converted to an effective number of pairs, in each of which one score can be
 right and the other wrong; the interval is that of Agresti and Min for matched pairs.
 
+*Precision and recall.* Of the rows called positive at a threshold, the precision is the share that is positive; the
+recall is the share of the positives that is called. Where positives are rare, false alarms are few compared with all
+negatives (the ROC curve) but many compared with the calls (precision). Precision depends on the event rate, so rows
+must be a random sample of future rows, not sampled by class. The curve is a step function: precision(r) is that of the
+fewest calls that find the share r of the positives, so its area is scikit-learn's average precision, the sum over
+thresholds of (R_k - R_{k-1}) P_k.
+
 *Groups* (``groups=``, visits of one patient) are the independent units: the bootstrap weights whole groups, and the
 contributions of a group's rows are summed before they are squared (Obuchowski). The AUC is that of all pairs, including
-those within a group. Scores are ranked as given, without rounding. Cost: O(n log n) per curve or AUC; O(n+ n-) for a
-difference over rows.
+those within a group.
+
+Scores are ranked as given, without rounding. Cost: O(n log n) per curve or AUC, of which a band takes about a thousand
+and one per draw; O(n+ n-) for a difference over rows. To add a curve with a band, write its statistic of a
+:class:`Ranking` and weights for :meth:`Labelled.bootstrap`.
 
 References: DeLong, DeLong & Clarke-Pearson (1988), doi:10.2307/2531595; Rubin (1981), doi:10.1214/aos/1176345338;
-Obuchowski (1997), doi:10.2307/2533958; Agresti & Min (2005), doi:10.1002/sim.1781.
-
-Precision-recall curve and average precision of a score, with bands.
-
-Of the rows called positive at a threshold, the *precision* is the share that is positive; the *recall* is the share of
-the positives that is called. Where positives are rare, false alarms are few compared with all negatives (the ROC curve)
-but many compared with the calls (precision). Precision depends on the event rate, so rows must be a random sample of
-future rows, not sampled by class.
-
-The curve is a step function: precision(r) is that of the fewest calls that find the share r of the positives, so its
-area is scikit-learn's average precision, sum over thresholds of (R_k - R_{k-1}) P_k. Bands are those of
-:func:`~pymc_pacauc.roc`: over rows (or whole groups) by the Bayesian bootstrap, at least as wide as the Clopper-Pearson
-interval for the rows called; for a draw from the posterior, over rows and draws. The interval of the average precision
-is binomial, with the number of trials that matches its bootstrap variance.
-
-Reference: Boyd, Eng & Page (2013), doi:10.1007/978-3-642-40994-3_29, who use the number of positives as trials.
+Obuchowski (1997), doi:10.2307/2533958; Agresti & Min (2005), doi:10.1002/sim.1781; Boyd, Eng & Page (2013),
+doi:10.1007/978-3-642-40994-3_29, whose intervals of an average precision have the number of positives as trials.
 """
 
 from __future__ import annotations
@@ -57,10 +55,10 @@ from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size, group_codes
 from pymc_pacauc.model.deployed import deployed_score, labelled_draws
-from pymc_pacauc.numerics import FloatArray, Mask, check_probability, check_whole, slices, tails
+from pymc_pacauc.numerics import FloatArray, Mask, check_choice, check_probability, check_whole, slices, tails
 
-GRID = 201
-BOOTSTRAP = 1000
+GRID = 201  # rates from 0 to 1 at which curves are stored; doubled, figures look the same
+BOOTSTRAP = 1000  # reweightings of rows: ends of a 90 % band to 0.07 standard deviations; of twice as many, to 0.05
 
 
 def roc(
@@ -122,8 +120,7 @@ def roc(
     >>> curves.attrs["auc"], curves["auc_of_draw"].values, curves.attrs["auc_of_draw"]
     (1.0, array([0.75, 1.  ]), 0.875)
     """
-    check_probability("ci_prob", ci_prob)
-    draws, deployed, units = labelled_scores(scores, y, positive, mean, groups)
+    rows = Labelled.of(scores, y, ci_prob, positive, mean, groups)
     grid = np.linspace(0.0, 1.0, GRID)
 
     def curve(ranking: Ranking, weights: FloatArray) -> FloatArray:
@@ -131,60 +128,68 @@ def roc(
         false, true = ranking.points(weights)
         return np.append(np.interp(grid, false, true), area(false, true))
 
-    found = bootstrap(draws, deployed, units, curve, random_seed)
-    columns = found.bands("tpr", slice(GRID), ci_prob, units.positives)
-    tpr_of_draws, auc = found.draws[:, :GRID], 1.0 - empirical_risk(draws, units.mask)
-    columns["tpr_posterior_lower"], columns["tpr_posterior_upper"] = np.quantile(tpr_of_draws, tails(ci_prob), axis=0)
-    fixed = delong(deployed, units.mask, ci_prob, groups)
+    found = rows.bootstrap(curve, random_seed)
+    columns = found.bands("tpr", slice(GRID), ci_prob, rows.positives)
+    limits = np.quantile(found.draws[:, :GRID], tails(ci_prob), axis=0)
+    columns["tpr_posterior_lower"], columns["tpr_posterior_upper"] = limits
+    auc, fixed = rows.aucs, delong(rows)
     attrs = {"auc": fixed.auc, "auc_lower": fixed.lower, "auc_upper": fixed.upper, "auc_se": fixed.se}
     attrs["auc_of_draw"] = float(auc.mean())
     attrs["auc_of_draw_lower"], attrs["auc_of_draw_upper"] = central_interval(found.both[:, GRID], ci_prob)
-    return xr.Dataset(
-        {**{name: ("fpr", column) for name, column in columns.items()}, "auc_of_draw": ("sample", auc)},
-        coords={"fpr": grid},
-        attrs={**attrs, "draws": len(draws), "ci_prob": ci_prob, **units.sizes, "n_groups": units.groups},
-    )
-
-
-def labelled_scores(
-    scores: Any, y: ArrayLike, positive: Any = None, mean: ArrayLike | None = None, groups: ArrayLike | None = None
-) -> tuple[FloatArray, FloatArray, Units]:
-    """Return draws of the scores of labelled rows, (draws, n), the score to deploy, (n,), and the independent units."""
-    draws, mask = labelled_draws(scores, y, positive)
-    return draws, deployed_score(scores, draws, mean), Units.of(mask, groups)
+    return rows.dataset("fpr", grid, columns, attrs).assign(auc_of_draw=("sample", auc))
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
-    """The independent units among labelled rows: the rows themselves, or groups of them.
+class Labelled:
+    """Scores of labelled rows, and the independent units: the rows themselves, or groups of them.
 
     Attributes
     ----------
+    draws : ndarray, shape (draws, n)
+        Draws of the scores.
+    score : ndarray, shape (n,)
+        The score to deploy.
     mask : array of bool, shape (n,)
         Which rows are positive.
     code : array of int, shape (n,)
         The unit of each row, numbered from 0.
     grouped : bool
         Whether units are groups.
+    ci_prob : float
+        Probability of intervals and bands.
     """
 
+    draws: FloatArray
+    score: FloatArray
     mask: Mask
     code: NDArray[np.intp]
     grouped: bool
+    ci_prob: float
 
     @classmethod
-    def of(cls, mask: Mask, groups: ArrayLike | None = None) -> Units:
-        return cls(mask, np.arange(mask.size) if groups is None else group_codes(groups, mask.size), groups is not None)
+    def of(
+        cls,
+        scores: Any,
+        y: ArrayLike,
+        ci_prob: float = 0.9,
+        positive: Any = None,
+        mean: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Labelled:
+        check_probability("ci_prob", ci_prob)
+        draws, mask = labelled_draws(scores, y, positive)
+        code = np.arange(mask.size) if groups is None else group_codes(groups, mask.size)
+        return cls(draws, deployed_score(scores, draws, mean), mask, code, groups is not None, ci_prob)
+
+    @property
+    def aucs(self) -> FloatArray:
+        """AUC of each draw."""
+        return np.asarray(1.0 - empirical_risk(self.draws, self.mask))
 
     @property
     def sizes(self) -> dict[str, int]:
         """Numbers of positive and of negative rows."""
         return {"n_pos": int(self.mask.sum()), "n_neg": int((~self.mask).sum())}
-
-    @property
-    def groups(self) -> int:
-        """Number of groups; 0 where rows are the units."""
-        return int(self.code.max()) + 1 if self.grouped else 0
 
     @property
     def words(self) -> str:
@@ -201,16 +206,26 @@ class Units:
         sizes = np.bincount(self.code[self.mask])
         return float(sizes.sum() ** 2 / (sizes @ sizes))
 
+    def dataset(self, dim: str, grid: FloatArray, columns: dict[str, FloatArray], attrs: dict[str, Any]) -> xr.Dataset:
+        """Return curves over ``grid`` as a Dataset, with the numbers of draws, rows and groups (0: none) besides."""
+        groups = int(self.code.max()) + 1 if self.grouped else 0
+        known = {"draws": len(self.draws), "ci_prob": self.ci_prob, **self.sizes, "n_groups": groups}
+        variables = {name: (dim, column) for name, column in columns.items()}
+        return xr.Dataset(variables, coords={dim: grid}, attrs={**attrs, **known})
+
     def variance(self, above: FloatArray, below: FloatArray) -> float:
         """Compute the variance of the mean of ``above`` (positive rows), which is that of ``below`` (negative rows).
 
         DeLong's; for groups, Obuchowski's: the sums of the deviations within a group replace those of rows.
         """
-        total = np.zeros(self.code.max() + 1)
+        total, present = np.zeros(self.code.max() + 1), []
         for values, code in ((above, self.code[self.mask]), (below, self.code[~self.mask])):
-            present = np.unique(code).size
+            present.append(np.unique(code).size)
             share = (values - values.mean()) / values.size
-            total += np.bincount(code, share, total.size) * np.sqrt(present / max(present - 1, 1))
+            total += np.bincount(code, share, total.size) * np.sqrt(present[-1] / max(present[-1] - 1, 1))
+        if min(present) < 2:
+            kind = "groups with rows" if self.grouped else "rows"
+            raise ValueError(f"y must have at least two {kind} of each class; there are {present[0]} and {present[1]}.")
         return float(total @ total)
 
     def random_weights(self, rng: np.random.Generator) -> FloatArray:
@@ -219,6 +234,21 @@ class Units:
         Weights of units are uniform on the simplex, up to a factor; all rows of a unit have its weight.
         """
         return rng.standard_exponential((BOOTSTRAP, int(self.code.max()) + 1))[:, self.code]
+
+    def bootstrap(self, statistic: Callable[[Ranking, FloatArray], FloatArray], random_seed: Any) -> Bootstrap:
+        """Compute ``statistic(ranking, weights)``, (k,), of the score to deploy and of draws, on weighted rows."""
+        rng = np.random.default_rng(random_seed)
+        weights, equal = self.random_weights(rng), np.ones(self.mask.size)
+        chosen = rng.permutation(np.arange(BOOTSTRAP) % len(self.draws))
+        fixed = Ranking.of(self.score, self.mask)
+        value, rows = statistic(fixed, equal), np.array([statistic(fixed, w) for w in weights])
+        of_draws, both = np.empty((len(self.draws), value.size)), np.empty_like(rows)
+        for k, draw in enumerate(self.draws):
+            ranking = Ranking.of(draw, self.mask)
+            of_draws[k] = statistic(ranking, equal)
+            for b in np.flatnonzero(chosen == k):
+                both[b] = statistic(ranking, weights[b])
+        return Bootstrap(value, rows, of_draws, both)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,32 +288,8 @@ class Bootstrap:
         return found
 
 
-def bootstrap(
-    draws: FloatArray,
-    deployed: FloatArray,
-    units: Units,
-    statistic: Callable[[Ranking, FloatArray], FloatArray],
-    random_seed: Any,
-) -> Bootstrap:
-    """Compute ``statistic(ranking, weights)``, shape (k,), for the score to deploy and for draws, on weighted rows."""
-    rng = np.random.default_rng(random_seed)
-    weights, equal = units.random_weights(rng), np.ones(units.mask.size)
-    chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
-    fixed = Ranking.of(deployed, units.mask)
-    value, rows = statistic(fixed, equal), np.array([statistic(fixed, w) for w in weights])
-    of_draws, both = np.empty((len(draws), value.size)), np.empty_like(rows)
-    for k, draw in enumerate(draws):
-        ranking = Ranking.of(draw, units.mask)
-        of_draws[k] = statistic(ranking, equal)
-        for b in np.flatnonzero(chosen == k):
-            both[b] = statistic(ranking, weights[b])
-    return Bootstrap(value, rows, of_draws, both)
-
-
-def delong(
-    score: FloatArray, mask: Mask, ci_prob: float, groups: ArrayLike | None = None, new_rows: int | None = None
-) -> AUCInterval:
-    """Compute the interval of the AUC of one score, over the sampling of the rows (or groups), from DeLong's variance.
+def delong(rows: Labelled, new_rows: int | None = None) -> AUCInterval:
+    """Compute the interval of the AUC of the score to deploy, over rows (or groups), from DeLong's variance.
 
     The variance is that of a two-sample U-statistic, from each row's share in it (DeLong, DeLong and Clarke-Pearson,
     1988; by ranks as in Sun and Xu, 2014). It says how many independent pairs the AUC is worth, and the interval is
@@ -307,17 +313,16 @@ def delong(
 
     Examples
     --------
-    >>> delong(np.array([0.1, 0.4, 0.35, 0.8, 0.3, 0.9]), np.array([0, 0, 1, 1, 0, 1]) == 1, 0.95)
+    >>> delong(Labelled.of([0.1, 0.4, 0.35, 0.8, 0.3, 0.9], [0, 0, 1, 1, 0, 1], 0.95))
     AUC 0.8889 (95% over rows: 0.2531 to 1.0000)
     """
-    units = Units.of(mask, groups)
-    auc = 1.0 - float(empirical_risk(score, mask))
-    variance = _checked_variance(units, *placements(score, mask))
-    comparisons = max(units.smaller, effective_trials(auc * (1.0 - auc), variance, units.smaller))
-    wider = 1.0 if new_rows is None else 1.0 + mask.size / new_rows
-    lower, upper = binomial_interval(auc, comparisons / wider, ci_prob).tolist()
-    over = units.words if new_rows is None else "new rows"
-    return AUCInterval(auc, lower, upper, float(np.sqrt(variance * wider)), over, ci_prob)
+    auc = 1.0 - float(empirical_risk(rows.score, rows.mask))
+    variance = rows.variance(*placements(rows.score, rows.mask))
+    comparisons = max(rows.smaller, effective_trials(auc * (1.0 - auc), variance, rows.smaller))
+    wider = 1.0 if new_rows is None else 1.0 + rows.mask.size / new_rows
+    lower, upper = binomial_interval(auc, comparisons / wider, rows.ci_prob).tolist()
+    over = rows.words if new_rows is None else "new rows"
+    return AUCInterval(auc, lower, upper, float(np.sqrt(variance * wider)), over, rows.ci_prob)
 
 
 def effective_trials(spread: float, variance: float, least: float) -> float:
@@ -327,15 +332,6 @@ def effective_trials(spread: float, variance: float, least: float) -> float:
     """
     pull = 0.25 / least
     return (spread + pull) / (variance + pull / least)
-
-
-def _checked_variance(units: Units, above: FloatArray, below: FloatArray) -> float:
-    """Return the variance over units; refuse fewer than two of a class, which have none."""
-    n_pos, n_neg = (np.unique(units.code[rows]).size for rows in (units.mask, ~units.mask))
-    if min(n_pos, n_neg) < 2:
-        kind = "groups with rows" if units.grouped else "rows"
-        raise ValueError(f"y must have at least two {kind} of each class; there are {n_pos} and {n_neg}.")
-    return units.variance(above, below)
 
 
 def placements(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
@@ -560,18 +556,17 @@ def auc_interval(
     >>> bool(2 * widths[1] < min(widths[0], widths[2]))
     True
     """
-    check_probability("ci_prob", ci_prob)
-    draws, deployed, units = labelled_scores(scores, y, positive, mean, groups)
+    rows = Labelled.of(scores, y, ci_prob, positive, mean, groups)
     if new_rows is not None:
         check_whole("new_rows", new_rows, 2)
         if over in ("posterior", "both"):
             raise ValueError(f'new_rows= is for the mean score, over="rows"; got over={over!r}.')
-    _check_over(over, len(draws))
+    _check_over(over, len(rows.draws))
     if over == "rows":
-        return delong(deployed, units.mask, ci_prob, groups, new_rows)
-    values = aucs = 1.0 - empirical_risk(draws, units.mask)
+        return delong(rows, new_rows)
+    values = aucs = rows.aucs
     if over == "both":
-        values = _of_a_draw(aucs, draws, deployed, units, np.random.default_rng(random_seed))
+        values = _of_a_draw(aucs, rows, np.random.default_rng(random_seed))
     return AUCInterval(float(aucs.mean()), *central_interval(values, ci_prob), float(values.std()), over, ci_prob)
 
 
@@ -640,43 +635,41 @@ def compare_auc(
     >>> pac.compare_auc(a, a + 0.5 * rng.normal(size=300), y)
     AUC 0.8849 against 0.8453: difference +0.0396 (90% over rows: +0.0194 to +0.0595), P(A > B) = 0.999
     """
-    check_probability("ci_prob", ci_prob)
-    a, fixed_a, units = labelled_scores(scores_a, y, positive, None, groups)
-    b, fixed_b, _ = labelled_scores(scores_b, y, positive)
-    most = max(len(a), len(b))
+    a = Labelled.of(scores_a, y, ci_prob, positive, groups=groups)
+    b = Labelled.of(scores_b, y, ci_prob, positive, groups=groups)
+    most = max(len(a.draws), len(b.draws))
     over = ("rows" if most == 1 else "both") if over is None else over
     _check_over(over, most)
     if over == "rows":
-        return _over_rows(fixed_a, fixed_b, units, ci_prob)
-    aucs = [1.0 - empirical_risk(draws, units.mask) for draws in (a, b)]
-    rng = np.random.default_rng(random_seed)
+        return _over_rows(a, b)
+    rng, aucs = np.random.default_rng(random_seed), [a.aucs, b.aucs]
     if over == "both":
-        weights = units.random_weights(rng)
-        values = [_reweighted(rng.permutation(draws), units.mask, weights) for draws in (a, b)]
+        weights = a.random_weights(rng)
+        values = [reweighted_aucs(rng.permutation(each.draws), a.mask, weights) for each in (a, b)]
     else:
         values = [rng.permutation(np.resize(rng.permutation(each), max(BOOTSTRAP, most))) for each in aucs]
     difference = values[0] - values[1]
     probability = float(np.mean(0.5 + 0.5 * np.sign(difference)))
     auc_a, auc_b = (float(each.mean()) for each in aucs)
     limits = central_interval(difference, ci_prob)
-    return AUCComparison(auc_a, auc_b, auc_a - auc_b, *limits, probability, over, ci_prob, **units.sizes)
+    return AUCComparison(auc_a, auc_b, auc_a - auc_b, *limits, probability, over, ci_prob, **a.sizes)
 
 
-def _over_rows(a: FloatArray, b: FloatArray, units: Units, ci_prob: float) -> AUCComparison:
+def _over_rows(a: Labelled, b: Labelled) -> AUCComparison:
     """Compare two scores over the sampling of units, by the interval of Agresti and Min for matched pairs."""
-    mask, m = units.mask, units.smaller
-    auc_a, auc_b = (1.0 - float(empirical_risk(score, mask)) for score in (a, b))
-    (above_a, below_a), (above_b, below_b) = placements(a, mask), placements(b, mask)
-    variance = _checked_variance(units, above_a - above_b, below_a - below_b)
+    mask, m = a.mask, a.smaller
+    auc_a, auc_b = (1.0 - float(empirical_risk(each.score, mask)) for each in (a, b))
+    (above_a, below_a), (above_b, below_b) = (placements(each.score, mask) for each in (a, b))
+    variance = a.variance(above_a - above_b, below_a - below_b)
     difference = auc_a - auc_b
-    square = _mean_square(a, b, mask)  # of a pair's difference: how often the two scores disagree about it
+    square = _mean_square(a.score, b.score, mask)  # of a pair's difference: how often the two disagree about it
     pairs = max(m, effective_trials(square - difference**2, variance, m))
     trials = pairs + 2.0  # Agresti and Min: one half more in each cell of the table of matched pairs
     centre = pairs * difference / trials
     spread = float(np.sqrt(((pairs * square + 1.0) / trials - centre**2) / trials))
-    lower, upper = np.clip(centre + ndtri(tails(ci_prob)) * spread, -1.0, 1.0).tolist()
+    lower, upper = np.clip(centre + ndtri(tails(a.ci_prob)) * spread, -1.0, 1.0).tolist()
     probability = float(ndtr(centre / spread))
-    return AUCComparison(auc_a, auc_b, difference, lower, upper, probability, units.words, ci_prob, **units.sizes)
+    return AUCComparison(auc_a, auc_b, difference, lower, upper, probability, a.words, a.ci_prob, **a.sizes)
 
 
 def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:
@@ -689,28 +682,26 @@ def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:
     return total / (positive.size * int((~mask).sum()))
 
 
-def _reweighted(draws: FloatArray, mask: Mask, weights: FloatArray) -> FloatArray:
+def reweighted_aucs(draws: FloatArray, mask: Mask, weights: FloatArray) -> FloatArray:
     """Compute AUCs of reweighted rows, each with the next draw."""
     rankings = [Ranking.of(row, mask) for row in draws[: len(weights)]]
     return np.array([area(*rankings[k % len(rankings)].points(w)) for k, w in enumerate(weights)])
 
 
-def _of_a_draw(
-    aucs: FloatArray, draws: FloatArray, deployed: FloatArray, units: Units, rng: np.random.Generator
-) -> FloatArray:
+def _of_a_draw(aucs: FloatArray, rows: Labelled, rng: np.random.Generator) -> FloatArray:
     """Draw AUCs that posterior draws have in the population.
 
     Sampling of rows moves the AUCs of all draws alike, as that of the mean score. Differences between draws on these
     rows contain noise, of DeLong's variance of a draw's difference from the mean; they are shrunk accordingly.
     """
-    mask, weights = units.mask, units.random_weights(rng)
-    rows = _reweighted(deployed[None], mask, weights) - (1.0 - float(empirical_risk(deployed, mask)))
-    placed = [placements(draw, mask) for draw in draws[: len(weights)]]
+    mask, weights = rows.mask, rows.random_weights(rng)
+    moved = reweighted_aucs(rows.score[None], mask, weights) - (1.0 - float(empirical_risk(rows.score, mask)))
+    placed = [placements(draw, mask) for draw in rows.draws[: len(weights)]]
     above, below = (np.mean(side, axis=0) for side in zip(*placed, strict=True))
-    noise = float(np.mean([units.variance(each[0] - above, each[1] - below) for each in placed]))
+    noise = float(np.mean([rows.variance(each[0] - above, each[1] - below) for each in placed]))
     spread = float(aucs.var())
     left = np.sqrt(max(0.0, 1.0 - noise / spread)) if spread > 0.0 else 0.0
-    return np.clip(aucs.mean() + rows + left * np.resize(aucs - aucs.mean(), len(weights)), 0.0, 1.0)
+    return np.clip(aucs.mean() + moved + left * np.resize(aucs - aucs.mean(), len(weights)), 0.0, 1.0)
 
 
 def central_interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
@@ -720,8 +711,7 @@ def central_interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
 
 
 def _check_over(over: str, draws: int) -> None:
-    if over not in ("rows", "posterior", "both"):
-        raise ValueError(f'over must be "rows", "posterior" or "both"; got {over!r}.')
+    check_choice("over", over, ("rows", "posterior", "both"))
     if over != "rows" and draws < 2:
         raise ValueError(
             f"scores must have draws, as predict_scores() returns them without summary=True; got {draws}. For one "
@@ -798,9 +788,8 @@ def precision_recall(
     >>> round(curve.attrs["average_precision"], 4), curve.attrs["recall_at_calls"], curve.attrs["precision_at_calls"]
     (0.8333, 0.5, 0.5)
     """
-    check_probability("ci_prob", ci_prob)
-    draws, deployed, units = labelled_scores(scores, y, positive, mean, groups)
-    n, n_pos = units.mask.size, units.sizes["n_pos"]
+    rows = Labelled.of(scores, y, ci_prob, positive, mean, groups)
+    n, n_pos = rows.mask.size, rows.sizes["n_pos"]
     if precision is not None and not (np.ndim(precision) == 0 and 0.0 < precision <= 1.0):
         raise ValueError(f"precision, the share of calls that are right, must be in (0, 1]; got {precision!r}.")
     if calls is not None and check_whole("calls", calls) > n:
@@ -819,23 +808,19 @@ def precision_recall(
         ends = [np.diff(recall) @ right, recall[1:].max(initial=0.0, where=enough), found / true[-1], found / goal]
         return np.concatenate([right[at], called[1:][at], ends])
 
-    found = bootstrap(draws, deployed, units, curve, random_seed)
-    unit = units.positives / n_pos  # units per row
+    found = rows.bootstrap(curve, random_seed)
+    positives, unit = rows.positives, rows.positives / n_pos  # units per row
     columns = found.bands("precision", slice(GRID), ci_prob, found.value[GRID : 2 * GRID] * unit)
-    average = 2 * GRID
-    attrs = {"average_precision_se": float(found.rows[:, average].std()), "event_rate": n_pos / n}
-    trials = {"average_precision": units.positives}
-    trials |= {} if precision is None else {"recall_at_precision": units.positives}
-    trials |= {} if calls is None else {"recall_at_calls": units.positives, "precision_at_calls": calls * unit}
-    places = ("average_precision", "recall_at_precision", "recall_at_calls", "precision_at_calls")
-    for name, number in trials.items():
-        k = average + places.index(name)
+    attrs: dict[str, Any] = {"average_precision_se": float(found.rows[:, 2 * GRID].std()), "event_rate": n_pos / n}
+    trials = {"average_precision": positives, "recall_at_precision": positives if precision is not None else None}
+    trials |= dict.fromkeys(("recall_at_calls", "precision_at_calls"))
+    if calls is not None:
+        trials |= {"recall_at_calls": positives, "precision_at_calls": calls * unit}
+    for k, (name, number) in enumerate(trials.items(), start=2 * GRID):
+        if number is None:  # was not asked for
+            continue
         attrs[name] = value = float(found.value[k])
         effective = effective_trials(value * (1.0 - value), float(found.rows[:, k].var()), number)
         attrs[f"{name}_lower"], attrs[f"{name}_upper"] = binomial_interval(value, effective, ci_prob).tolist()
-    variables: dict[str, Any] = {name: ("recall", column) for name, column in columns.items()}
-    return xr.Dataset(
-        {**variables, "average_precision_of_draw": ("sample", found.draws[:, average])},
-        coords={"recall": grid},
-        attrs={**attrs, "draws": len(draws), "ci_prob": ci_prob, **units.sizes, "n_groups": units.groups},
-    )
+    curves = rows.dataset("recall", grid, columns, attrs)
+    return curves.assign(average_precision_of_draw=("sample", found.draws[:, 2 * GRID]))

@@ -212,7 +212,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     kept = "path_particles" in stats
     if kept and model is None and pm.Model.get_context(error_if_none=False) is None:
         raise ValueError("idata has particles kept as flat vectors: pass model=, or call inside `with model:`.")
-    nearest = [_nearest(stats, chain, gamma, top, kept) for chain in range(stats.sizes["chain"])]
+    nearest = [_nearest(stats.isel(chain=chain), gamma, top, kept) for chain in range(stats.sizes["chain"])]
     index, ess = [], []
     for _, _, log_weights in nearest:
         usable = ~np.isnan(log_weights)
@@ -252,24 +252,19 @@ def _tempering(idata: Any) -> Draws:
     return result
 
 
-def _nearest(stats: xr.Dataset, chain: int, gamma: float, top: float, kept: bool) -> tuple[int, float, FloatArray]:
+def _nearest(stats: xr.Dataset, gamma: float, top: float, kept: bool) -> tuple[int, float, FloatArray]:
     """Find the stage with the largest ESS at ``gamma``: its slot, its gamma, and log weights (NaN: no particle)."""
-    stats = stats.isel(chain=chain)
-    if not kept:
+    if not kept:  # the last stage, whose particles are the draws
         return 0, top, (gamma - top) * stats["log_tilt"].values
     if np.unique(stats["run"].values).size > 1:
         raise ValueError(
-            f"idata has draws of several runs in chain {chain}, which have different stages: pass one run at a time."
+            "idata has draws of several runs in one chain, which have different stages: pass one run at a time."
         )
     gammas, tilts = (stats[name].transpose("draw", ...).values for name in ("path_kept_gamma", "path_tilt"))
-    best: tuple[float, int, FloatArray] | None = None
-    for slot in np.flatnonzero(~np.isnan(gammas[0])):
-        log_weights = (gamma - gammas[0, slot]) * tilts[:, slot]
-        if np.isnan(log_weights).all():
-            continue
-        size = effective_sample_size(log_weights[~np.isnan(log_weights)])
-        if best is None or size > best[0]:
-            best = (size, int(slot), log_weights)
-    if best is None:
+    log_weights = (gamma - gammas[0]) * tilts  # (draws, slots)
+    slots = np.flatnonzero(~np.isnan(log_weights).all(axis=0))
+    if not slots.size:
         raise ValueError("idata has no kept particles in the selected draws: pass all draws.")
-    return best[1], float(gammas[0, best[1]]), best[2]
+    held = {slot: log_weights[~np.isnan(log_weights[:, slot]), slot] for slot in slots}
+    best = int(max(slots, key=lambda slot: effective_sample_size(held[slot])))
+    return best, float(gammas[0, best]), log_weights[:, best]

@@ -20,7 +20,7 @@ Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.1
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,6 @@ from rich.progress import TextColumn
 from scipy.special import expit, logit
 
 from pymc_pacauc.array_result import HTMLReport
-from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.plan import ACCURACIES, MAX_SWEEPS
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
@@ -47,9 +46,10 @@ from pymc_pacauc.model.inference import approximate
 from pymc_pacauc.model.read import ProblemReader, problem_of
 from pymc_pacauc.model.results import mark_tuned
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.problem import Problem, Spikes, default_inclusion_probability, spike_slab_problem
+from pymc_pacauc.problem.problem import Problem, Spikes, check_gamma, default_inclusion_probability, spike_slab_problem
+from pymc_pacauc.problem.provenance import sides
 from pymc_pacauc.theorems import theorem_defaults
-from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Search, find_mode, flat_directions
+from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Point, Search, find_mode, flat_directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,83 +184,66 @@ def maximize_evidence(
     (True, 1)
     """
     model = pm.modelcontext(model)
-    names = [over] if isinstance(over, str) else over
-    _refuse_gamma(model, list(names))
-    space = _Parameters(model, dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, "log"))
-    original = space.read()
-    try:
-        return _maximize(model, space, original, max_evaluations, tolerance, progressbar)
-    except BaseException:
-        space.write(original)
-        raise
-
-
-def _maximize(
-    model: pm.Model,
-    space: _Parameters,
-    start: FloatArray,
-    max_evaluations: int,
-    tolerance: float,
-    progressbar: bool,
-) -> EvidenceMaximum:
-    read = ProblemReader(model).read
+    transforms = (
+        dict(over) if isinstance(over, Mapping) else dict.fromkeys([over] if isinstance(over, str) else over, "log")
+    )
+    _refuse_gamma(model, transforms)
+    space, read = _Parameters(model, transforms), ProblemReader(model).read
+    start = space.read()
 
     def problem_at(x: FloatArray) -> Problem:
         space.write(x)
         return read().problem
 
-    flat, free = flat_directions(problem_at, start)
-    descriptions = tuple(space.describe(direction) for direction in flat)
+    def shown(point: Point) -> None:
+        bar.update(len(density.points), max_evaluations, log_evidence=point.fit.log_evidence)
+
+    conditional = Conditional(problem_at, lambda x: np.zeros(len(x)), start, np.ones(start.size))
+    density = Density(conditional, tolerance=ACCURACIES["fit"].tolerance, callback=shown)
     column = TextColumn("log Z {task.fields[log_evidence]:.3f}", markup=False)
-    with LateBar("Evaluations of the evidence", column, show=progressbar) as bar:
-        density = Density(
-            Conditional(problem_at, lambda x: np.zeros(len(x)), start, np.ones(start.size)),
-            tolerance=ACCURACIES["fit"].tolerance,
-            callback=lambda point: bar.update(
-                len(density.points), max_evaluations, log_evidence=point.fit.log_evidence
-            ),
-        )
-        if free.shape[1]:
-            found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free)
-        else:
-            found = Search(density.at(start), [(density.points[0], np.zeros(0))], True, "every direction is flat")
-    best = found.best.phi
-    limit = tuple(space.labels[k] for k in np.flatnonzero(np.abs(best - start) > 0.99 * FARTHEST))
-    space.write(best)
-    if free.shape[1]:
-        for variable in space.variables:
+    try:
+        flat, free = flat_directions(problem_at, start)
+        with LateBar("Evaluations of the evidence", column, show=progressbar) as bar:
+            if free.shape[1]:
+                found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free)
+            else:
+                found = Search(density.at(start), [(density.points[0], np.zeros(0))], True, "every direction is flat")
+        best = found.best.phi
+        space.write(best)
+        for variable in space.variables if free.shape[1] else ():
             mark_tuned(variable)
-    approx = approximate(read(), progressbar=False)
+        approx = approximate(read(), progressbar=False)
+    except BaseException:
+        space.write(start)
+        raise
+    descriptions = tuple(space.describe(direction) for direction in flat)
     if not free.shape[1]:
+        names = ", ".join(transforms)
         warnings.warn(
-            f"The evidence does not depend on {', '.join(v.name for v in space.variables)}: "
-            + "; ".join(descriptions)
-            + ". Nothing was changed.",
-            stacklevel=4,
+            f"The evidence does not depend on {names}: {'; '.join(descriptions)}. Nothing was changed.",
+            stacklevel=3,
         )
-    rows = [
-        {
-            "log_evidence": point.fit.log_evidence,
-            "gradient": float(np.linalg.norm(gradient)),
-            "sweeps": point.fit.sweeps,
-            **dict(zip(space.labels, np.hstack([np.ravel(v) for v in space.values(point.phi).values()]), strict=True)),
-        }
-        for point, gradient in found.trace
-    ]
+    points, gradients = zip(*found.trace, strict=True)
+    numbers = {
+        "log_evidence": [point.fit.log_evidence for point in points],
+        "gradient": [float(np.linalg.norm(gradient)) for gradient in gradients],
+        "sweeps": [point.fit.sweeps for point in points],
+    }
+    values = pd.DataFrame([space.natural(point.phi) for point in points], columns=space.labels)
     return EvidenceMaximum(
         values=space.values(best),
         approx=approx,
         log_evidence=approx.log_evidence,
-        start_log_evidence=found.trace[0][0].log_density,
+        start_log_evidence=points[0].log_density,
         flat=descriptions,
-        trace=pd.DataFrame(rows),
+        trace=pd.DataFrame(numbers).join(values),
         converged=found.converged and approx.converged,
         message=found.message,
-        at_limit=limit,
+        at_limit=tuple(space.labels[k] for k in np.flatnonzero(np.abs(best - start) > 0.99 * FARTHEST)),
     )
 
 
-def _refuse_gamma(model: pm.Model, names: list[str]) -> None:
+def _refuse_gamma(model: pm.Model, names: Iterable[str]) -> None:
     """Refuse to choose gamma by evidence: log Z decreases with gamma whatever the data."""
     for term in auc_terms(model):
         outside = set(ancestors([term.potential], blockers=[term.risk]))
@@ -312,6 +295,10 @@ class _Parameters:
         parts = zip(self._transforms.items(), np.split(x, stops[:-1]), self._shapes, strict=True)
         found = {name: backward[kind](part).reshape(shape) for (name, kind), part, shape in parts}
         return {name: value if value.ndim else float(value) for name, value in found.items()}
+
+    def natural(self, x: FloatArray) -> FloatArray:
+        """All values, one after the other."""
+        return np.hstack([np.ravel(value) for value in self.values(x).values()])
 
     def describe(self, direction: FloatArray) -> str:
         """Describe a flat direction as a product of powers, such as ``a * b^0.5 * c^-1``."""
@@ -387,35 +374,31 @@ def regularization_path(
     assert problem.spikes is not None
     v1 = problem.prior.factor**2
     grid = np.geomspace(1e-6, 0.1, 13) * v1.max() if v0 is None else np.unique(np.asarray(v0, dtype=float))
-    rows: list[dict[str, Any]] = []
+    fits: list[Fit] = []
     start: Fit | None = None
     for value in grid[::-1]:  # from wide to narrow
         spikes = Spikes(problem.spikes.inclusion_probability, np.minimum(value / v1, 1.0))
         target = replace(problem, sites=spikes)
-        found = fit(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs)
-        start = found if found.converged else start
-        rows.append(_row(found))
-    rows.reverse()
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        fits.insert(0, fit(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs))
+        start = fits[0] if fits[0].converged else start
+
+    def along(dims: tuple[str, ...], quantity: Callable[[Fit], Any]) -> tuple[Any, FloatArray]:
+        return dims, np.array([(1.0 if each.converged else np.nan) * quantity(each) for each in fits])
+
     return xr.Dataset(
-        {name: (("v0", dim)[: values.ndim], values) for name, values in columns.items()},
+        {
+            "coefficient": along(("v0", dim), lambda each: each.posterior.mean),
+            "sd": along(("v0", dim), lambda each: np.sqrt(each.posterior.variance)),
+            "inclusion_probability": along(("v0", dim), lambda each: each.inclusion_probability),
+            "log_evidence": along(("v0",), lambda each: each.log_evidence),
+            "expected_risk": along(("v0",), lambda each: each.expected_risk),
+            "expected_model_size": along(("v0",), lambda each: each.inclusion_probability.sum()),
+            "sweeps": ("v0", [each.sweeps for each in fits]),
+            "converged": ("v0", [each.converged for each in fits]),
+        },
         coords={"v0": grid, dim: labels},
         attrs={"gamma": problem.gamma, "n": problem.n},
     )
-
-
-def _row(fit: Fit) -> dict[str, Any]:
-    usable = 1.0 if fit.converged else np.nan
-    return {
-        "coefficient": usable * fit.posterior.mean,
-        "sd": usable * np.sqrt(fit.posterior.variance),
-        "inclusion_probability": usable * fit.inclusion_probability,
-        "log_evidence": usable * fit.log_evidence,
-        "expected_risk": usable * fit.expected_risk,
-        "expected_model_size": usable * fit.inclusion_probability.sum(),
-        "sweeps": fit.sweeps,
-        "converged": fit.converged,
-    }
 
 
 def _problem(model_or_data: Any, gamma: Any, p: Any, v1: Any) -> tuple[Problem, str, Any]:
@@ -430,20 +413,10 @@ def _problem(model_or_data: Any, gamma: Any, p: Any, v1: Any) -> tuple[Problem, 
         [dim] = model.named_vars_to_dims.get(source.names[0]) or ["feature"]
         labels = model.coords.get(dim)
         return source.problem, dim, np.arange(source.problem.d) if labels is None else list(labels)
-    names = getattr(model_or_data, "feature_names", None)
     X, y = (model_or_data.X, model_or_data.y) if hasattr(model_or_data, "X") else model_or_data
-    if hasattr(X, "columns"):
-        names = list(X.columns)
+    names = getattr(X, "columns", getattr(model_or_data, "feature_names", None))
     design = np.asarray(X, dtype=np.float64)
-    pairs = bipartite(y)
-    [block] = pairs.blocks
-    defaults = theorem_defaults(block.positive.size, block.negative.size, design.shape[1])
-    problem = spike_slab_problem(
-        design,
-        pairs,
-        defaults.gamma if gamma is None else gamma,
-        inclusion_probability=default_inclusion_probability(design.shape[1]) if p is None else p,
-        v0=0.0,
-        v1=v1,
-    )
-    return problem, "feature", np.arange(problem.d) if names is None else list(names)
+    p = default_inclusion_probability(design.shape[1]) if p is None else p
+    problem = spike_slab_problem(design, y, 1.0, inclusion_probability=p, v0=0.0, v1=v1)
+    gamma = theorem_defaults(*sides(problem.pairs), problem.d).gamma if gamma is None else gamma
+    return replace(problem, gamma=check_gamma(gamma)), "feature", np.arange(problem.d) if names is None else list(names)

@@ -29,7 +29,7 @@ from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
 from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
 from pymc_pacauc.model.score_function import GraphScores, draw_groups, input_of, read_scores
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, check_choice
 from pymc_pacauc.problem.provenance import Provenance, fingerprint
 from pymc_pacauc.problem.score_function import NewRows, ScoreFunction, linear_scores, write_score
 
@@ -123,8 +123,7 @@ def predict_scores(
     >>> bool(above[0] > 0.9)
     True
     """
-    if new_groups not in ("refuse", "draw"):
-        raise ValueError(f'new_groups must be "refuse" or "draw"; got {new_groups!r}.')
+    check_choice("new_groups", new_groups, ("refuse", "draw"))
     source = _source(result, model, var_name, gp)
     if not source.function.classes:
         return _predicted(source, X_new, versus, summary, draws, new_groups == "draw", random_seed)
@@ -280,9 +279,9 @@ class _Source:
             return None
         if self.gp is not None:
             return None if count else predict_gp(approx, self.gp, new.values[0])
-        if _unknown_groups(function, new) is not None or not function.affine(new):
+        if _unknown_groups(function, new) is not None or (affine := function.design(new)) is None:
             return None
-        part, offset = function.design(new)
+        part, offset = affine
         design = np.zeros((len(part), approx.fit.problem.d))
         design[:, approx._places(function)] = part
         if count:
@@ -417,7 +416,7 @@ def _draw_scores(
     posterior = source.draws(draws, random_seed)
     if unknown is None:
         values = scores(new, posterior)
-        if source.means is None or not (source.own or function.affine(new)):
+        if source.means is None or not (source.own or function.design(new) is not None):
             return posterior, values, None
         points, weights = source.means
         return posterior, values, weights @ scores(new, points)[0]

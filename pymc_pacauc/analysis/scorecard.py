@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.analysis.evaluate import Ranking, Units, area, central_interval
+from pymc_pacauc.analysis.evaluate import Labelled, central_interval, reweighted_aucs
 from pymc_pacauc.analysis.predict import export
 from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
@@ -196,11 +196,10 @@ def scorecard(
     found = _round(counts[:, kept], coefficients, mask, int(points))
     used = found != 0
     card = _total(counts[:, kept], found)
-    rng = np.random.default_rng(random_seed)
-    rankings = [Ranking.of(each, mask) for each in (score, card)]
-    weights = Units.of(mask).random_weights(rng)
-    losses = np.array([area(*rankings[0].points(w)) - area(*rankings[1].points(w)) for w in weights])
-    full, rounded = (1.0 - float(empirical_risk(each, mask)) for each in (score, card))
+    both = Labelled.of([score, card], mask)
+    weights = both.random_weights(np.random.default_rng(random_seed))
+    losses = np.subtract(*(reweighted_aucs(each[None], mask, weights) for each in both.draws))
+    full, rounded = both.aucs.tolist()
     limits = central_interval(losses, 0.9)
     names = [columns[k] for k, use in zip(kept, used, strict=True) if use]
     over = float(np.mean(losses > TOLERATED))

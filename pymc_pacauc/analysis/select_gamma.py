@@ -1,16 +1,19 @@
 """Choose gamma of a model by cross-validated AUC, by the certificate, or by the coverage of credible sets.
 
-The rule of cross-validation is in :mod:`pymc_pacauc.tune.gamma`, that of coverage in :mod:`pymc_pacauc.tune.coverage`.
-With tempering SMC one run per fold passes through all values of gamma. gamma multiplies the mean risk of the pairs that
-a posterior has seen: every fold is trained at the gamma in the table, whatever its size.
+gamma multiplies the mean risk of the pairs that a posterior has seen: every fold is trained at the gamma in the table,
+whatever its size. The rule of cross-validation is in :mod:`pymc_pacauc.tune.gamma`, that of coverage in
+:mod:`pymc_pacauc.tune.coverage`; the certificate's is the largest certified AUC of a grid. All of them make the same
+table (:class:`GammaSelection`), from results that follow :class:`~pymc_pacauc.array_result.Result`.
+
+*By tempering SMC* (:func:`choose_tempered`) there is one run for each fold, and one for all rows. Each passes through
+all temperatures from the prior to the largest gamma, and :func:`temper` reweights the particles of the nearest stage to
+the gamma asked for. A fold changes only which observations are compared, so it works for any model, linear or not, and
+any comparison: scores are computed for all rows, the risk of the training rows is tempered, and the mean score and
+draws are evaluated on the held-out rows.
+
+To add a criterion, return a :class:`GammaSelection` with a row for each gamma, as :func:`_by_certificate` does.
 
 Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.1.
-
-Cross-validation along gamma by tempering SMC: one run per fold passes through all temperatures.
-
-A fold changes only which observations are compared, so it works for any model, linear or not, and any comparison:
-scores are computed for all rows, the risk of the training rows is tempered, and the mean score and draws are evaluated
-on the held-out rows at every gamma.
 """
 
 from __future__ import annotations
@@ -28,14 +31,13 @@ from pymc.util import get_random_generator
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.array_result import ArrayResult, html_report
+from pymc_pacauc.array_result import ArrayResult, Estimate, KnownResult, gibbs_result, html_report, stats_of
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import METHODS
-from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
@@ -46,11 +48,11 @@ from pymc_pacauc.model.idata import draws_to_inference_data
 from pymc_pacauc.model.read import joined_pairs, linear_terms, problem_of
 from pymc_pacauc.model.results import as_result, fitted_to
 from pymc_pacauc.model.score_function import read_scores
-from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp, normalise
+from pymc_pacauc.numerics import FloatArray, check_choice, effective_sample_size, log_mean_exp, normalise
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
-from pymc_pacauc.smc.log_evidence import stage_variance
+from pymc_pacauc.smc.log_evidence import combine, stage_variance
 from pymc_pacauc.tune import gamma as rule
 from pymc_pacauc.tune.coverage import coverage_gamma
 
@@ -279,8 +281,8 @@ def select_gamma(
             raise ValueError('method="smc" takes a PyMC model; for a problem of arrays use method="ep" or "vb".')
         rng, target = get_random_generator(random_seed), tempered_model(model)
         choice, at = choose_tempered(target, gammas, folds, groups=groups, rng=rng, progressbar=progressbar)
-        rows = [at(each.gamma).row for each in choice.candidates]
-        selection = _selection(rows, at(choice.gamma).draws(model, target.fitted_to, rng), "auc", "SMC", choice)
+        rows = [_row(at(each.gamma).result) for each in choice.candidates]
+        selection = _selection(rows, at(choice.gamma).draws(model, rng), "auc", "SMC", choice)
     else:
         source = None if model is None else _source(model)
         if source is None:
@@ -307,10 +309,8 @@ def select_gamma(
 
 
 def _check(method: str, criterion: str, client: Any) -> None:
-    criteria = ("auc", "certificate", "coverage")
-    for name, value, choices in (("method", method, (*METHODS, "smc")), ("criterion", criterion, criteria)):
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+    check_choice("method", method, (*METHODS, "smc"))
+    check_choice("criterion", criterion, ("auc", "certificate", "coverage"))
     if criterion == "certificate" and method == "smc":
         raise ValueError('criterion="certificate" needs a divergence in closed form: use method="ep" or "vb".')
     if criterion == "coverage" and method != "ep":
@@ -342,9 +342,9 @@ def _by_folds(
         warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
         start = None if some else fits[choice.chosen]
         final = fit(replace(problem, gamma=choice.gamma), start=start, **options)
-    found = _row(final, record)
+    found = _row(ArrayResult(final, record))
     blank = {**dict.fromkeys(found, np.nan), "converged": True}
-    rows = [blank if some or each is start else _row(each, record) for each in fits or grid]
+    rows = [blank if some or each is start else _row(ArrayResult(each, record)) for each in fits or grid]
     rows[choice.chosen] = found
     return _selection(rows, final, "auc", METHODS[options["method"]], choice)
 
@@ -362,7 +362,7 @@ def _by_certificate(
     for each in rule.fits_along_gamma(problem, grid, method):
         fits.append(each)
         bar.update(len(fits), grid.size)
-    rows = [_row(each, record) for each in fits]
+    rows = [_row(ArrayResult(each, record)) for each in fits]
     best = int(np.nanargmax([row["certified_auc"] for row in rows]))
     return _selection(rows, fits[best], "certificate", METHODS[method])
 
@@ -371,20 +371,19 @@ def _by_coverage(problem: Problem, record: Provenance, bar: LateBar) -> GammaSel
     """Return the path to the calibrated gamma as a table."""
     choice = coverage_gamma(problem, callback=lambda done: bar.update(done, max(done, 5)))
     path = sorted(zip(choice.fits, choice.path, strict=True), key=lambda step: step[0].problem.gamma)
-    rows = [{**_row(each, record), "coverage_ratio": at.ratio} for each, at in path]
+    rows = [{**_row(ArrayResult(each, record)), "coverage_ratio": at.ratio} for each, at in path]
     return _selection(rows, choice.fit, "coverage", "EP")
 
 
-def _row(each: Fit, record: Provenance) -> dict[str, Any]:
-    """Return the row of a fit without folds; the certificate is NaN where there is no bound."""
-    result = ArrayResult(each, record)
+def _row(result: Any) -> dict[str, Any]:
+    """Return the row of a result without folds; the certificate is NaN where there is no bound."""
     return {
-        "gamma": each.problem.gamma,
+        "gamma": result.fitted_to.gamma,
         "training_auc": 1.0 - result.mean_risk.value,
-        "log_evidence": each.log_evidence,
-        "divergence": each.divergence,
+        "log_evidence": result.evidence.estimate,
+        "divergence": result.divergence.value,
         "certified_auc": certified_auc(result),
-        "converged": each.converged,
+        "converged": not result.caveat,
     }
 
 
@@ -406,21 +405,16 @@ def _selection(
     rows: list[dict[str, Any]], refit: Any, criterion: str, method: str, choice: rule.GammaChoice | None = None
 ) -> GammaSelection:
     """Put columns about held-out rows, by the folds of a ``choice``, before those about training rows."""
-    training = pd.DataFrame(rows).drop(columns="gamma")
-    held_out: dict[str, Any] = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
+    training = pd.DataFrame(rows)
     if choice is None:
-        n, gammas, best = refit.problem.n, [row["gamma"] for row in rows], refit.problem.gamma
-        fold, auc, within = np.empty((0, n), np.intp), np.empty((len(rows), 0, 0)), np.zeros(len(rows), bool)
+        unknown: dict[str, Any] = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
+        held_out = training[["gamma"]].assign(**unknown, within=False)
+        best, fold, auc = refit.problem.gamma, np.empty((0, refit.problem.n), np.intp), np.empty((len(rows), 0, 0))
     else:
-        candidates, fold, best = choice.candidates, choice.folds, choice.gamma
-        gammas, training["fold_change"] = [each.gamma for each in candidates], [each.change for each in candidates]
-        auc, expected = (np.array([getattr(each, name) for each in candidates]) for name in ("auc", "expected_auc"))
-        errors = rule.paired_errors(auc)
-        within, se = errors.within, np.sqrt(auc.var(axis=2, ddof=1).mean(axis=1) / auc.shape[2])
-        columns = (auc.mean(axis=(1, 2)), se, expected.mean(axis=(1, 2)), errors.loss, errors.se)
-        held_out = dict(zip(held_out, columns, strict=True))
-    table = pd.DataFrame({"gamma": gammas, **held_out, "within": within}).join(training)
-    return GammaSelection(table, best, refit, criterion, method, fold, auc)
+        held_out = pd.DataFrame(choice.columns)
+        training["fold_change"] = held_out.pop("fold_change")
+        best, fold, auc = choice.gamma, choice.folds, np.array([each.auc for each in choice.candidates])
+    return GammaSelection(held_out.join(training.drop(columns="gamma")), best, refit, criterion, method, fold, auc)
 
 
 def _gamma_data(model: pm.Model, terms: Sequence[AUCTerm]) -> dict[SharedVariable, float]:
@@ -478,26 +472,13 @@ class TemperedModel:
 
 @dataclass(frozen=True, eq=False)
 class Tempered:
-    """Weighted particles at one gamma."""
+    """Weighted particles ``theta``, (N, d), at one gamma, the ``scores`` at these, and the ``result`` in numbers."""
 
-    gamma: float
+    result: KnownResult
     theta: FloatArray
     risk: FloatArray
     weights: FloatArray
-    log_evidence: float
-    log_evidence_variance: float
     scores: Callable[[FloatArray], FloatArray]
-
-    @property
-    def expected_risk(self) -> float:
-        return float(self.weights @ self.risk)
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """Columns of the table of gammas about training rows; there is no certificate."""
-        risk, log_z = self.expected_risk, self.log_evidence
-        known = {"training_auc": 1.0 - risk, "log_evidence": log_z, "divergence": -self.gamma * risk - log_z}
-        return {"gamma": self.gamma, **known, "certified_auc": np.nan, "converged": True}
 
     def held_out_auc(self, comparison: Pairs) -> tuple[float, float]:
         """Compute the AUC by ``comparison`` of the mean score, and of a draw averaged over draws.
@@ -508,24 +489,15 @@ class Tempered:
         mean = 1.0 - float(pair_risk((self.weights @ scores)[None], comparison)[0])
         return mean, 1.0 - float(self.weights @ pair_risk(scores, comparison))
 
-    def draws(self, model: pm.Model, fitted: Provenance, rng: np.random.Generator) -> Any:
+    def draws(self, model: pm.Model, rng: np.random.Generator) -> Any:
         """Draw equally weighted particles, as ArviZ data with their provenance."""
         index = rng.choice(len(self.theta), size=len(self.theta), p=self.weights)
-        excess = self.weights * (self.risk - self.expected_risk)
-        constants = {
-            **replace(fitted, gamma=self.gamma).as_stats(),
-            "run": int(rng.integers(2**52)),
-            "gamma": self.gamma,
-            "log_evidence": self.log_evidence,
-            "log_evidence_variance": self.log_evidence_variance,
-            "expected_risk": self.expected_risk,
-            "expected_risk_variance": float(excess @ excess),
-        }
+        of_run = {"run": int(rng.integers(2**52)), "expected_risk_variance": self.result.mean_risk.error**2}
         return draws_to_inference_data(
             model,
             self.theta[index][None],
             sample_stats={"risk": self.risk[index][None]},
-            constants=constants,
+            constants={**stats_of(self.result), **of_run},
             method="TemperingSMC",
             score_function=read_scores(model),
         )
@@ -567,9 +539,12 @@ def temper(
         options = [(-(gamma - stage.gamma) * risk, stage, theta, risk) for stage, theta, risk in stages]
         log_weights, stage, theta, risk = max(options, key=lambda option: effective_sample_size(option[0]))
         weights = normalise(log_weights)
-        log_z = stage.log_evidence + log_mean_exp(log_weights)
+        mean = float(weights @ risk)
+        error = float(np.linalg.norm(weights * (risk - mean)))
         variance = stage.log_evidence_variance + stage_variance(weights, np.arange(weights.size))
-        return Tempered(gamma, theta, risk, weights, log_z, variance, scores)
+        evidence = combine(stage.log_evidence + log_mean_exp(log_weights), variance)
+        result = gibbs_result(replace(target.fitted_to, gamma=gamma), Estimate(mean, error), evidence)
+        return Tempered(result, theta, risk, weights, scores)
 
     run_tempering(path, settings, rng, keep)
     return at

@@ -22,7 +22,7 @@ from scipy.special import expit, ndtr, ndtri, softmax
 from scipy.stats import rankdata
 
 from pymc_pacauc.array_result import html_report
-from pymc_pacauc.certify.certificate import Certificate, certificate, certified_auc
+from pymc_pacauc.certify.certificate import certified, certified_auc
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.leave_out import LeaveOut
@@ -38,7 +38,7 @@ from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, check_model, dataset_of
 from pymc_pacauc.numerics import DRAWS, NUMBERS_AT_ONCE, FloatArray, check_probability, tails
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.problem.provenance import Provenance
+from pymc_pacauc.problem.provenance import Provenance, differing
 from pymc_pacauc.tune.gamma import paired_errors
 
 
@@ -95,10 +95,10 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
         return _counted(posterior, var_name)
     model = pm.modelcontext(model)
     source = problem_of(model)
-    sparse = {each.variable.name: each for each in source.sparse}
+    sparse = {each.name: each for each in source.sparse}
     name = _choose(list(sparse), var_name)
     part = source.parts[name]
-    p, v0, v1 = sparse[name].hyperparameters()
+    p, v0, v1 = sparse[name].read()
     log_odds = np.log(p) - np.log1p(-p)
     theta = flat_draws(posterior, source.names)
     if not sparse[name].dirac:
@@ -108,7 +108,7 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
         values = _flip(source.problem, theta, flat_draws(posterior, [f"{name}_slab"]), part.start, log_odds)
     else:
         return _counted(posterior, name)
-    return labelled(model, sparse[name].variable, values).rename(f"{name}_inclusion")
+    return labelled(model, model[name], values).rename(f"{name}_inclusion")
 
 
 def _choose(names: list[str], var_name: str | None) -> str:
@@ -240,15 +240,15 @@ def summary(
     fitted = fit_result.fitted_to
     if model is not None:
         check_model(fitted, model)
-    certified, note = _certificate(fit_result, epsilon)
+    certificate, refusal = certified(fit_result, epsilon)
+    notes = [f"no certificate: {refusal}"] if refusal else []
     if hasattr(result, "scores_"):
         table = _of_estimator(result, ci_prob)
     elif isinstance(fit_result, EPApproximation) and not isinstance(fit_result, NestedApproximation):
         table = _closed_form(fit_result, ci_prob, var_names)
     else:
         table, omitted = _of_draws(fit_result, result, var_names, options)
-        if omitted:
-            note = "; ".join(filter(None, [note, f"left out of the table for their size: {', '.join(omitted)}"]))
+        notes += [f"left out of the table for their size: {', '.join(omitted)}"] if omitted else []
     table.attrs.update(
         method=fitted.method,
         gamma=fitted.gamma,
@@ -257,8 +257,8 @@ def summary(
         expected_auc=1.0 - fit_result.mean_risk.value,
         log_evidence=fit_result.evidence.estimate,
         log_evidence_se=fit_result.evidence.standard_error,
-        certificate=certified,
-        note=note,
+        certificate=certificate,
+        note="; ".join(notes),
         estimator=hasattr(result, "scores_"),
         pairs_used=fitted.pairs_used or None,
         sampling_error=fitted.mean_error,
@@ -337,28 +337,27 @@ class Summary(pd.DataFrame):
 
 def _report(attrs: dict[str, Any], terms: int) -> str:
     error = "" if np.isnan(attrs["log_evidence_se"]) else f" ± {attrs['log_evidence_se']:.3f}"
-    certified, measure = attrs["certificate"], attrs["measure"]
-    rows = []
-    if np.isnan(attrs["auc"]) and terms == 1 and not attrs["estimator"]:
-        rows.append((measure, "of the mean score, the one to deploy: pass model=, the model of these draws"))
-    elif not np.isnan(attrs["auc"]):
-        rows.append((measure, f"{attrs['auc']:.4f} of the mean score, the one to deploy (training rows)"))
-    rows += [
-        (f"{measure} of a draw", f"{attrs['expected_auc']:.4f} on average: a randomised score (training rows)"),
-        ("log evidence", f"{attrs['log_evidence']:.3f}{error}"),
-    ]
-    if certified is not None:
-        sure = f"with probability {1 - certified.epsilon:g} ({certified.bound}; under the assumptions that"
-        text = f"{certified.auc:.4f} of the randomised score, {sure} the certificate lists)"
-        rows.append((f"certified {measure}", text))
+    measure, given = attrs["measure"], attrs["certificate"]
+    rows = {
+        f"{measure} of a draw": f"{attrs['expected_auc']:.4f} on average: a randomised score (training rows)",
+        "log evidence": f"{attrs['log_evidence']:.3f}{error}",
+    }
+    if not np.isnan(attrs["auc"]):
+        rows = {measure: f"{attrs['auc']:.4f} of the mean score, the one to deploy (training rows)", **rows}
+    elif terms == 1 and not attrs["estimator"]:
+        rows = {measure: "of the mean score, the one to deploy: pass model=, the model of these draws", **rows}
+    if given is not None:
+        sure = (
+            f"with probability {1 - given.epsilon:g} ({given.bound}; under the assumptions that the certificate lists)"
+        )
+        rows[f"certified {measure}"] = f"{given.auc:.4f} of the randomised score, {sure}"
     if attrs["pairs_used"]:
-        text = f"{attrs['pairs_used']}, sampled: mean ± {attrs['sampling_error']:.2g} posterior sd"
-        rows.append(("pairs used", text))
+        rows["pairs used"] = f"{attrs['pairs_used']}, sampled: mean ± {attrs['sampling_error']:.2g} posterior sd"
     if attrs["note"]:
-        rows.append(("note", attrs["note"]))
-    width = max(len(label) for label, _ in rows) + 2
+        rows["note"] = attrs["note"]
+    width = max(map(len, rows)) + 2
     title = f"{measure[0].upper()}{measure[1:]} Gibbs posterior by {attrs['method']}, gamma = {attrs['gamma']:g}"
-    return "\n".join([title, *(f"  {label:<{width}}{text}" for label, text in rows)])
+    return "\n".join([title, *(f"  {label:<{width}}{text}" for label, text in rows.items())])
 
 
 def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
@@ -375,7 +374,7 @@ def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
 def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     inclusion = approx.fit.inclusion_probability if approx.source.sparse else None
-    table = _intervals(mean, sd, coefficient_labels(approx.model, approx.source.names), ci_prob, inclusion)
+    table = _intervals(mean, sd, coefficient_labels(approx.model, approx.source.names), ci_prob, inclusion).round(3)
     if approx.posterior is not approx.fit.posterior:  # with the exact length it is no Gaussian
         # Quantiles of 20 000 draws have an error of 0.02 posterior standard deviations; of twice as many, 0.014.
         number = int(np.clip(10 * NUMBERS_AT_ONCE // mean.size, 1000, 20_000))
@@ -393,11 +392,17 @@ def _of_estimator(estimator: Any, ci_prob: float) -> pd.DataFrame:
     posterior = estimator.scores_[0].posterior
     if posterior.features is not None:
         raise TypeError("summary() is for scores that are linear in X; for this estimator use report().")
+    return coefficient_table(estimator, posterior, ci_prob).round(3)
+
+
+def coefficient_table(estimator: Any, posterior: Any, ci_prob: float, scale: Any = 1.0) -> pd.DataFrame:
+    """Summarise an estimator's coefficients of columns in units of ``scale``, with calibrated spread."""
     inclusion = posterior.fit.inclusion_probability
     included = inclusion if (inclusion < 1.0).any() else None
-    return _intervals(posterior.coef, posterior.coef_sd, estimator._feature_names(), ci_prob, included)
+    return _intervals(posterior.coef * scale, posterior.coef_sd * scale, estimator._feature_names(), ci_prob, included)
 
 
+@np.errstate(divide="ignore", invalid="ignore")  # a coefficient that is known exactly
 def _intervals(
     mean: FloatArray, sd: FloatArray, names: Sequence[str], ci_prob: float, inclusion: FloatArray | None
 ) -> pd.DataFrame:
@@ -411,16 +416,7 @@ def _intervals(
     }
     if inclusion is not None:
         columns["inclusion"] = inclusion
-    return pd.DataFrame(columns, index=names).round(3)
-
-
-def _certificate(result: Any, epsilon: float) -> tuple[Certificate | None, str]:
-    try:
-        return certificate(result, epsilon), ""
-    except ValueError as error:
-        if "epsilon" in str(error):
-            raise
-        return None, f"no certificate: {error}"
+    return pd.DataFrame(columns, index=names)
 
 
 def _variables(posterior: Any, var_names: Sequence[str] | None, observations: int) -> tuple[list[str], list[str]]:
@@ -525,7 +521,7 @@ def compare(
             "delta": log_evidence.max() - log_evidence,
             "probability": softmax(log_evidence + np.log(weights)),
             **held_out,
-            "certified_auc": [certified_auc(result, len(found), epsilon) for result in found.values()],
+            "certified_auc": [certified_auc(result, epsilon, len(found)) for result in found.values()],
             "expected_auc": [1.0 - result.mean_risk.value for result in found.values()],
             "coefficients": [result.fitted_to.coefficients for result in found.values()],
             "method": [result.fitted_to.method for result in found.values()],
@@ -540,16 +536,11 @@ def compare(
 
 def _check_comparable(fitted: Mapping[str, Provenance]) -> None:
     """Refuse results whose evidences are not comparable."""
-
-    def same(a: Any, b: Any) -> bool:
-        return bool(np.isclose(a, b, rtol=1e-9)) if isinstance(a, float) else a == b
-
     (first, reference), *others = fitted.items()
     for name, other in others:
         different = [
-            f"{words} ({getattr(reference, key)} and {getattr(other, key)})" if key != "pairs" else words
-            for key, words in WORDS.items()
-            if not same(getattr(reference, key), getattr(other, key))
+            words if key == "pairs" else f"{words} ({mine} and {theirs})"
+            for key, words, mine, theirs in differing(reference, other, WORDS)
         ]
         if different:
             raise ValueError(
@@ -627,10 +618,8 @@ def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> L
     (3,)
     """
     found = as_result(result)
-    if isinstance(found, EPApproximation):
-        return found.leave_out(groups, **options)
     if hasattr(found, "fit"):
-        return found.fit.leave_out(groups, **options)
+        return (found if isinstance(found, EPApproximation) else found.fit).leave_out(groups, **options)
     if hasattr(result, "scores_"):
         raise TypeError("result has no training rows to leave out: fit the estimator with keep_data=True.")
     raise TypeError(

@@ -23,13 +23,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.analysis import evaluate
-from pymc_pacauc.analysis.evaluate import Ranking, central_interval, labelled_scores
+from pymc_pacauc.analysis.evaluate import BOOTSTRAP, GRID, Labelled, Ranking, binomial_interval, central_interval
 from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.model.deployed import FIT, draw_dims, mean_score
 from pymc_pacauc.numerics import FloatArray, Mask, check_probability
 
-INTERVALS = ("fpr_interval", "tpr_interval", "fpr_of_draw_interval", "tpr_of_draw_interval")
 RULES = {"fpr": "FPR at most {:g}", "tpr": "TPR at least {:g}", "cost": "costs {:g} and {:g}"}
 
 
@@ -312,39 +310,38 @@ def choose_threshold(
     >>> Threshold.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
     True
     """
-    given: dict[str, Any] = {
-        name: rule for name, rule in (("fpr", fpr), ("tpr", tpr), ("cost", cost)) if rule is not None
-    }
+    rules = (("fpr", fpr), ("tpr", tpr), ("cost", cost))
+    given: dict[str, Any] = {name: limit for name, limit in rules if limit is not None}
     if len(given) != 1:
         raise ValueError(f"fpr, tpr and cost: give exactly one of them; got {', '.join(given) or 'none'}.")
     [(name, limit)] = given.items()
-    if name != "cost" and not 0.0 <= limit <= 1.0:
-        raise ValueError(f"{name} must lie in [0, 1]; got {limit!r}.")
-    if cost is not None and (len(cost) != 2 or min(cost) < 0 or max(cost) <= 0):
+    if cost is None:
+        if not 0.0 <= limit <= 1.0:
+            raise ValueError(f"{name} must lie in [0, 1]; got {limit!r}.")
+        if prevalence is not None:
+            raise ValueError("prevalence is for cost=: rates within classes (fpr=, tpr=) do not depend on it.")
+    elif len(cost) != 2 or min(cost) < 0 or max(cost) <= 0:
         raise ValueError(f"cost must be two non-negative costs, not both zero; got {cost!r}.")
-    if prevalence is not None and cost is None:
-        raise ValueError("prevalence is for cost=: rates within classes (fpr=, tpr=) do not depend on it.")
-    check_probability("ci_prob", ci_prob)
-    draws, deployed, units = labelled_scores(scores, y, positive, mean)
-    mask, sizes = units.mask, units.sizes
+    rows = Labelled.of(scores, y, ci_prob, positive, mean)
+    mask, sizes = rows.mask, rows.sizes
     share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
-    value, at_fpr, at_tpr = _threshold(deployed, mask, name, limit, share)
+    value, at_fpr, at_tpr = _threshold(rows.score, mask, name, limit, share)
     rates = ((at_fpr, sizes["n_neg"]), (at_tpr, sizes["n_pos"]))
-    limits = [tuple(evaluate.binomial_interval(rate, rows, ci_prob).tolist()) for rate, rows in rates]
-    called = draws > value
+    limits = [tuple(binomial_interval(rate, number, ci_prob).tolist()) for rate, number in rates]
+    called = rows.draws > value
     of_draws = _rates_of_draws(called, mask, np.random.default_rng(random_seed))
-    draw_limits = limits if len(draws) == 1 else [central_interval(each, ci_prob) for each in of_draws]
-    rule = RULES[name].format(*np.atleast_1d(limit)) + ("" if prevalence is None else f" at prevalence {prevalence:g}")
+    draw_limits = limits if len(called) == 1 else [central_interval(each, ci_prob) for each in of_draws]
     expected: dict[str, Any] = {}
     if cost is not None:
         false, missed = cost[0] * (1.0 - share), cost[1] * share
         expected["expected_cost"] = float(false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean()))
         costs = false * of_draws[0] + missed * (1.0 - of_draws[1])
         expected["expected_cost_interval"] = central_interval(costs, ci_prob)
+    rule = RULES[name].format(*np.atleast_1d(limit)) + ("" if prevalence is None else f" at prevalence {prevalence:g}")
     of = getattr(scores, "coords", {}).get(FIT)
     fields: Any = {**sizes, **expected, "fit": None if of is None else int(of)}
-    fields |= dict(zip(INTERVALS, (*limits, *draw_limits), strict=True))
-    return Threshold(value=value, fpr=at_fpr, tpr=at_tpr, rule=rule, ci_prob=ci_prob, **fields)
+    (of_fpr, of_tpr), (fpr_of_draw, tpr_of_draw) = limits, draw_limits
+    return Threshold(value, at_fpr, at_tpr, of_fpr, of_tpr, fpr_of_draw, tpr_of_draw, rule, ci_prob, **fields)
 
 
 def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence: float) -> tuple[float, float, float]:
@@ -362,7 +359,7 @@ def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence:
 
 def _rates_of_draws(called: Mask, mask: Mask, rng: np.random.Generator) -> list[FloatArray]:
     """Draw FPR and TPR over posterior draws and rows: beta variables, given the number of rows a draw calls."""
-    order = rng.permutation(np.resize(np.arange(len(called)), max(evaluate.BOOTSTRAP, len(called))))
+    order = rng.permutation(np.resize(np.arange(len(called)), max(BOOTSTRAP, len(called))))
     found = []
     for rows in (called[:, ~mask], called[:, mask]):
         hits = rows.sum(axis=1)[order]
@@ -445,20 +442,16 @@ def decision_curve(
     >>> bool((curve["net_benefit"] > curve["treat_all"]).all())
     True
     """
-    check_probability("ci_prob", ci_prob)
-    draws, deployed, units = labelled_scores(scores, y, positive, mean)
-    mask = units.mask
-    share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
-    given = np.linspace(0.0, 1.0, evaluate.GRID)[1:-1] if probabilities is None else probabilities
+    rows = Labelled.of(scores, y, ci_prob, positive, mean)
+    share = float(rows.mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
+    given = np.linspace(0.0, 1.0, GRID)[1:-1] if probabilities is None else probabilities
     grid = np.atleast_1d(np.asarray(given, dtype=np.float64))
     if not ((grid > 0.0) & (grid < 1.0)).all():
         raise ValueError(f"probabilities must lie strictly between 0 and 1; got {grid.min():g} to {grid.max():g}.")
     price = grid / (1.0 - grid)
-    chosen_on, labels = deployed, mask
-    if chosen_with is not None:
-        _, chosen_on, others = labelled_scores(*chosen_with, positive)
-        labels = others.mask
-    thresholds = np.array([_threshold(chosen_on, labels, "cost", (each, 1.0), share)[0] for each in price])
+    chooser = rows if chosen_with is None else Labelled.of(*chosen_with, positive=positive)
+    costs = [(each, 1.0) for each in price]
+    thresholds = np.array([_threshold(chooser.score, chooser.mask, "cost", each, share)[0] for each in costs])
 
     def benefit(ranking: Ranking, weights: FloatArray) -> FloatArray:
         """Net benefit at the thresholds, then FPR and TPR, of weighted rows."""
@@ -466,13 +459,10 @@ def decision_curve(
         fpr, tpr = (rate[above] for rate in ranking.points(weights))
         return np.concatenate([share * tpr - (1.0 - share) * fpr * price, fpr, tpr])
 
-    found = evaluate.bootstrap(draws, deployed, units, benefit, random_seed)
+    found = rows.bootstrap(benefit, random_seed)
     _, fpr, tpr = np.split(found.value, 3)
     columns = found.bands("net_benefit", slice(grid.size), ci_prob)
     columns |= {"threshold": thresholds, "fpr": fpr, "tpr": tpr, "treat_all": share - (1.0 - share) * price}
     limits = [name for name in columns if name.endswith(("_lower", "_upper"))]
-    return xr.Dataset(
-        {name: ("probability", column) for name, column in columns.items()},
-        coords={"probability": grid},
-        attrs={"prevalence": share, "ci_prob": ci_prob, **units.sizes, "draws": len(draws)},
-    ).rename({name: name.removeprefix("net_benefit_") for name in limits})
+    curve = rows.dataset("probability", grid, columns, {"prevalence": share})
+    return curve.rename({name: name.removeprefix("net_benefit_") for name in limits})

@@ -4,7 +4,7 @@
 
 1. rho(R_n), the expected risk on the training pairs, and KL(rho, prior): in closed form for a Gaussian approximation;
    from draws of SMC by KL = -gamma rho(R_n) - log Z, both shifted by three standard errors; for a fit on sampled pairs
-   the risk over all pairs is bounded by :func:`paid_risk`.
+   the risk over all pairs is bounded by :func:`_safe_side`.
 2. m, the effective number of independent pairs (:mod:`pymc_pacauc.comparison.sizes`): min(n+, n-) for two classes;
    weights, strata, ordered classes, censored times and groups of dependent rows have their own.
 3. B, by PAC-Bayes-kl (default), Catoni's or the linear bound (:mod:`pymc_pacauc.certify.bounds`), or the mean over
@@ -35,14 +35,12 @@ from pymc_pacauc.array_result import ArrayResult, Estimate, HTMLReport, KnownRes
 from pymc_pacauc.certify import bounds
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, matching_groups, scores_under
 from pymc_pacauc.comparison.pairs import Pairs
-from pymc_pacauc.comparison.sizes import effective_size
-from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import marginal
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.interrupt import raises_interrupts
-from pymc_pacauc.numerics import SEED
+from pymc_pacauc.numerics import SEED, check_choice, check_probability, check_whole
 from pymc_pacauc.problem.problem import two_class_mask
-from pymc_pacauc.problem.provenance import Provenance, measure_of, sides
+from pymc_pacauc.problem.provenance import Provenance, measure_of, of_comparisons
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 
 if TYPE_CHECKING:
@@ -262,44 +260,90 @@ def certificate(
     if groups is not None:
         fitted = fitted.with_groups(_comparison(result, model), groups)
     _check(result, fitted, bound, sampling, tuned_prior)
-    estimated, kl, monte_carlo, drawn = result.mean_risk, result.divergence.value, None, None
-    risk, failure = estimated.value, epsilon
-    if bound != "matchings":  # which estimates the risk from draws, of whose error there is a bound
-        risk, failure = paid_risk(estimated, epsilon, selected_from)
-        if estimated.error > 0.0 and not estimated.terms:
-            monte_carlo = estimated.error, result.evidence.standard_error
-            risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
-            kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + monte_carlo[1])
-    m, share, least = fitted.m_eff, 1.0, 1.0
+    if bound == "matchings":  # which estimates the risk from draws, of whose error there is a bound
+        safe = SafeSide(result.mean_risk.value, result.divergence.value, epsilon)
+    else:
+        safe = _safe_side(result, fitted, epsilon, selected_from)
+    m, share, least, failure = fitted.m_eff, 1.0, 1.0, safe.epsilon
     if sampling == "iid":
         m, share, failure = float((fitted.n_pos + fitted.n_neg) // 2), fitted.compared, 0.5 * failure
         least = 1.0 - bounds.kl_upper(1.0 - share, -math.log(failure) / m)  # of the pairs that can be compared
+    of_one, said = failure / selected_from, safe.said  # epsilon of one prior
     name, *formula = BOUNDS[bound]
     if bound == "matchings":
-        drawn = _over_matchings(result, kl, failure / selected_from, rate)
+        drawn = _over_matchings(result, safe.divergence, of_one, rate)
         highest, rate = drawn.risk, drawn.rate
+        said = (
+            f"The Monte Carlo error of a mean over {drawn.draws} draws ({drawn.margin:.2g} nats) is covered by "
+            f"{FOR_THE_DRAWS:.0%} of epsilon, also for the best of {COMPARED} gammas."
+        )
     elif bound == "kl":
         equal = sampling == "iid" or equal_matchings(fitted)
-        highest = bounds.pac_bayes_kl(share * risk, kl, m, failure, selected_from=selected_from, equal_matchings=equal)
+        highest = bounds.pac_bayes_kl(share * safe.risk, safe.divergence, m, of_one, equal_matchings=equal)
     else:
         evaluate, default_rate = formula
         rate = default_rate(m, fitted.coefficients, failure) if rate is None else rate
-        highest = evaluate(share * risk, kl, m, failure, rate=rate, selected_from=selected_from)
+        highest = evaluate(share * safe.risk, safe.divergence, m, of_one, rate=rate)
     highest = min(1.0, highest / least) if least > 0.0 else 1.0
-    sentences = _assumptions(fitted, sampling, selected_from, monte_carlo, drawn, risk - estimated.value)
+    sentences = [*_assumptions(fitted, sampling, selected_from), said, getattr(result, "assumption", "")]
     return Certificate(
         auc=1.0 - highest,
         mean_score_auc=max(0.0, 1.0 - 2.0 * highest) if result.gaussian else math.nan,
-        empirical_auc=1.0 - estimated.value,
-        divergence=kl,
+        empirical_auc=1.0 - result.mean_risk.value,
+        divergence=safe.divergence,
         m=m,
         epsilon=epsilon,
         selected_from=selected_from,
         bound=name if bound == "kl" else f"{name}, rate {rate:.4g}",
-        monte_carlo=monte_carlo,
-        assumptions=(*sentences, *filter(None, [getattr(result, "assumption", "")])),
+        monte_carlo=safe.errors,
+        assumptions=tuple(filter(None, sentences)),
         **{each: getattr(fitted, each) for each in ("n_pos", "n_neg", "groups", "comparison", "method", "gamma")},
     )
+
+
+@dataclass(frozen=True)
+class SafeSide:
+    """Risk and divergence for a bound, moved to the worse side by their Monte Carlo error.
+
+    ``epsilon`` is left for the bound itself; ``errors`` are standard errors of risk and log evidence where there is no
+    bound on them, and ``said`` is a sentence about it.
+    """
+
+    risk: float
+    divergence: float
+    epsilon: float
+    errors: tuple[float, float] | None = None
+    said: str = ""
+
+
+def _safe_side(result: Any, fitted: Provenance, epsilon: float, selected_from: int) -> SafeSide:
+    """Bound the Monte Carlo error of risk and divergence, or shift both by ``STANDARD_ERRORS``.
+
+    The risk of a fit on sampled pairs is estimated from pairs drawn independently. It is replaced by an upper bound
+    that may fail with a share ``FOR_THE_DRAWS`` of epsilon. This holds for one posterior, unlike PAC-Bayesian bounds,
+    so the share is divided among the fits that may have been compared: ``COMPARED`` for each of the priors.
+    """
+    risk, divergence = result.mean_risk, result.divergence.value
+    if risk.terms:
+        part = FOR_THE_DRAWS * epsilon
+        highest = bounds.mean_bound(risk.value, risk.error, risk.terms, part / (COMPARED * selected_from))
+        highest = min(1.0, highest)
+        said = (
+            f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all pairs was estimated from "
+            f"pairs drawn independently; the error (at most {highest - risk.value:.1e}) is covered by "
+            f"{FOR_THE_DRAWS:.0%} of epsilon, also for the best of {COMPARED} gammas."
+        )
+        return SafeSide(highest, divergence, epsilon - part, said=said)
+    if risk.error == 0.0:
+        return SafeSide(risk.value, divergence, epsilon)
+    of_evidence = result.evidence.standard_error
+    said = (
+        f"Risk and log evidence are Monte Carlo estimates (s.e. {risk.error:.1e} and {of_evidence:.2f}); the bound "
+        f"uses values {STANDARD_ERRORS:g} s.e. worse, which is not a proof."
+    )
+    highest = min(1.0, risk.value + STANDARD_ERRORS * risk.error)
+    divergence += STANDARD_ERRORS * (fitted.gamma * risk.error + of_evidence)
+    return SafeSide(highest, divergence, epsilon, (risk.error, of_evidence), said)
 
 
 def _over_matchings(result: Any, kl: float, epsilon: float, rate: float | None) -> DrawsBound:
@@ -343,42 +387,34 @@ def check_certifiable(fitted: Provenance) -> None:
         )
 
 
-def certified_auc(result: Any, selected_from: int = 1, epsilon: float = 0.05) -> float:
-    """Return the certified AUC by the default bound; NaN where a posterior has no certificate."""
-    bounds.check(epsilon=epsilon)
+def certified(result: Any, epsilon: float = 0.05, selected_from: int = 1) -> tuple[Certificate | None, str]:
+    """Return the certificate by the default bound, or None and why there is none."""
+    check_probability("epsilon", epsilon)
     try:
-        return certificate(result, epsilon, selected_from=selected_from).auc
-    except ValueError:
-        return math.nan
+        return certificate(result, epsilon, selected_from=selected_from), ""
+    except ValueError as error:
+        return None, str(error)
 
 
-def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tuple[float, float]:
-    """Return the empirical risk for a bound, and the rest of epsilon.
-
-    The risk of a fit on sampled pairs is estimated from pairs drawn independently. It is replaced by an upper bound
-    that may fail with a share ``FOR_THE_DRAWS`` of epsilon. This holds for one posterior, unlike PAC-Bayesian bounds,
-    so the share is divided among the fits that may have been compared: ``COMPARED`` for each of the priors.
-    """
-    if not estimated.terms:
-        return estimated.value, epsilon
-    part, among = FOR_THE_DRAWS * epsilon, COMPARED * selected_from
-    highest = bounds.mean_bound(estimated.value, estimated.error, estimated.terms, part, selected_from=among)
-    return min(1.0, highest), epsilon - part
+def certified_auc(result: Any, epsilon: float = 0.05, selected_from: int = 1) -> float:
+    """Return the certified AUC by the default bound; NaN where a posterior has no certificate."""
+    found, _ = certified(result, epsilon, selected_from)
+    return math.nan if found is None else found.auc
 
 
 def _check_options(
     epsilon: float, selected_from: int, bound: str, rate: float | None, tuned_prior: str, sampling: str
 ) -> None:
     """Refuse arguments of :func:`certificate` that are wrong for any result."""
-    if bound not in BOUNDS:
-        raise ValueError(f'bound must be "kl", "catoni", "linear" or "matchings"; got {bound!r}.')
-    if tuned_prior not in ("refuse", "charge", "accept"):
-        raise ValueError(f'tuned_prior must be "refuse", "charge" or "accept"; got {tuned_prior!r}.')
+    check_choice("bound", bound, BOUNDS)
+    check_choice("tuned_prior", tuned_prior, ("refuse", "charge", "accept"))
+    check_choice("sampling", sampling, ("labels", "iid"))
+    check_probability("epsilon", epsilon)
+    check_whole("selected_from", selected_from)
     if tuned_prior == "charge" and selected_from == 1:
         raise ValueError('tuned_prior="charge" needs selected_from > 1, the number of priors that were compared.')
-    if sampling not in ("labels", "iid"):
-        raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
-    bounds.check(epsilon=epsilon, selected_from=selected_from, rate=1.0 if rate is None else rate)
+    if rate is not None and not 0.0 < rate < math.inf:
+        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
     if bound == "matchings" and sampling != "labels":
         raise ValueError('bound="matchings" holds given the labels: use it with sampling="labels".')
 
@@ -443,41 +479,39 @@ def _of_classes(
         raise ValueError(
             f"M, of unordered classes, is certified for Gaussian priors; that of result is {problem.sites.name}."
         )
-    number, n = fitted.terms, problem.n // fitted.terms
-    found = []
+    number, n, found = fitted.terms, problem.n // fitted.terms, []
     for k in range(number):
         rows = np.arange(n) + k * n
-        blocks = tuple(b for b in problem.pairs.blocks if k * n <= b.positive[0] < (k + 1) * n)
-        pairs = replace(problem.pairs, blocks=blocks, kind="two classes").on_rows(rows)
+        pairs = replace(problem.pairs.among(np.arange(problem.n) // n == k), kind="two classes").on_rows(rows)
         columns = np.flatnonzero((problem.X[rows] != 0.0).any(axis=0))  # coefficients that this risk depends on
-        prior = GaussianPrior(
-            problem.prior.mean[columns], linalg.cholesky(problem.prior.covariance[np.ix_(columns, columns)], lower=True)
+        factor = linalg.cholesky(problem.prior.covariance[np.ix_(columns, columns)], lower=True)
+        prior = GaussianPrior(problem.prior.mean[columns], factor)
+        one = replace(
+            problem, pairs=pairs, scores=LinearScores(problem.X[np.ix_(rows, columns)], problem.offset[rows], prior)
         )
-        scores = LinearScores(problem.X[np.ix_(rows, columns)], problem.offset[rows], prior)
-        q = marginal(fit.posterior, scores, columns)
+        q = marginal(fit.posterior, one.scores, columns)
         assert q is not None  # the marginal of a Gaussian
-        space = scores.reduced
-        risk = 1.0 - expected_pair_auc(space.design @ q.mean + space.offset, q.rooted(space.design), pairs)
-        n_pos, n_neg = sides(pairs)
-        sizes: dict[str, Any] = {"n_pos": n_pos, "n_neg": n_neg, "m_eff": effective_size(pairs)}
-        own = replace(fitted, comparison="two classes", terms=1, priors=1, **sizes)
+        risk = scores_under(one, q, np.ones(n, dtype=bool)).risk(pairs)
+        own = replace(fitted, **of_comparisons([pairs]), terms=1, priors=1)
         own = own if groups is None else own.with_groups(pairs, groups)
-        evidence = ArrayResult(fit).evidence
-        one = KnownResult(own, evidence, Estimate(risk), Estimate(q.divergence), True, result.caveat)
-        found.append(certificate(one, epsilon / number, **options))
-    names = ("auc", "mean_score_auc", "empirical_auc")
-    mean: dict[str, Any] = {name: float(np.mean([getattr(each, name) for each in found])) for name in names}
+        known = KnownResult(own, ArrayResult(fit).evidence, Estimate(risk), Estimate(q.divergence), True, result.caveat)
+        found.append(certificate(known, epsilon / number, **options))
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(each, name) for each in found]))
+
     sentence = f"Each of the {number} scores is certified at epsilon / {number}; M is their mean."
     return replace(
         found[0],
-        **mean,
+        auc=mean("auc"),
+        mean_score_auc=mean("mean_score_auc"),
+        empirical_auc=mean("empirical_auc"),
         divergence=sum(each.divergence for each in found),
         m=min(each.m for each in found),
         n_pos=fitted.n_pos,
         n_neg=fitted.n_neg,
         comparison="unordered classes",
         epsilon=epsilon,
-        selected_from=options["selected_from"],
         assumptions=(*found[0].assumptions, sentence),
     )
 
@@ -489,14 +523,9 @@ def equal_matchings(fitted: Provenance) -> bool:
 
 def _comparison(result: Any, model: pm.Model | None) -> Pairs:
     """Return the comparison of a fit, or of the model."""
-    fit: Fit | None = getattr(result, "fit", None)
-    if fit is not None:
-        return fit.problem.pairs
-    if model is None:
-        raise ValueError(
-            "groups= needs the observations that are compared, which draws do not contain: pass their model= too, or "
-            "the result of pm.fit(method=pac.EP())."
-        )
+    if model is None or hasattr(result, "fit"):
+        why = "groups= needs the observations that are compared, which draws do not contain without their model="
+        return _fit_of(result, why).problem.pairs
     from pymc_pacauc.model.auc_term import auc_terms
 
     return auc_terms(model)[0].comparison
@@ -525,14 +554,8 @@ def _independence(fitted: Provenance) -> str:
     )
 
 
-def _assumptions(
-    fitted: Provenance,
-    sampling: str,
-    selected_from: int,
-    monte_carlo: tuple[float, float] | None,
-    drawn: DrawsBound | None,
-    margin: float,
-) -> tuple[str, ...]:
+def _assumptions(fitted: Provenance, sampling: str, selected_from: int) -> list[str]:
+    """Return the conditions of the bound that follow from the record of a fit, in words."""
     sentences = [
         _independence(fitted)
         if sampling == "labels"
@@ -567,21 +590,4 @@ def _assumptions(
             "CAUTION: the features were made from these rows. The bound is then exact only for lengthscales fixed "
             "beforehand and features without truncation; make them from other rows."
         )
-    if drawn is not None:
-        sentences.append(
-            f"The Monte Carlo error of a mean over {drawn.draws} draws ({drawn.margin:.2g} nats) is covered by "
-            f"{FOR_THE_DRAWS:.0%} of epsilon, also for the best of {COMPARED} gammas."
-        )
-    elif fitted.pairs_used:
-        sentences.append(
-            f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all pairs was estimated from "
-            f"pairs drawn independently; the error (at most {margin:.1e}) is covered by {FOR_THE_DRAWS:.0%} of epsilon,"
-            f" also for the best of {COMPARED} gammas."
-        )
-    if monte_carlo is not None:
-        risk, evidence = monte_carlo
-        sentences.append(
-            f"Risk and log evidence are Monte Carlo estimates (s.e. {risk:.1e} and {evidence:.2f}); the bound uses "
-            f"values {STANDARD_ERRORS:g} s.e. worse, which is not a proof."
-        )
-    return tuple(sentences)
+    return sentences

@@ -35,7 +35,6 @@ from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdou
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size, group_codes
-from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
@@ -43,65 +42,42 @@ from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import deployed_score, labelled_draws
 from pymc_pacauc.model.read import ModelProblem, problem_of
 from pymc_pacauc.model.results import fitted_to
-from pymc_pacauc.numerics import SEED, FloatArray, Mask, check_probability
+from pymc_pacauc.numerics import SEED, FloatArray, Mask, check_probability, check_whole
 from pymc_pacauc.problem.problem import Problem, two_class_mask
 from pymc_pacauc.problem.provenance import Provenance, fingerprint, looks_standardized, pair_fingerprint
 
 SHRINK, MARGIN = 0.5, 1.0  # s and kappa
 
 
-def _split(
-    problem: Problem, share: float, epsilon: float, groups: ArrayLike | None, seed: int, n_jobs: int | None
-) -> SplitCertificate:
-    """Compute the certificate of :func:`split` for a problem of arrays.
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
+    """The rows that scores are certified on: a mask of the positive ones, (n,), and their groups where they have any.
 
-    With ``groups`` no group is split, and the bounds are PAC-Bayes-kl with m counted in groups: rows of one group are
-    dependent, and the bound over matchings is for independent rows.
+    Bounds are means over matchings of rows. Rows of a group are dependent, so groups are the units of Chernoff's bound
+    (for a fixed score) and of PAC-Bayes-kl (for draws).
     """
-    positive = two_class_mask(problem)
-    if problem.sites is not None:
-        raise ValueError(
-            f"model must have a Gaussian prior, for a split certificate; that of this one is {problem.sites.name}."
-        )
-    check_probability("share", share)
-    rng = np.random.default_rng(seed)
-    codes = None if groups is None else group_codes(groups, positive.size)
-    in_part = _part_of(positive, share, rng) if codes is None else _groups_of(positive, codes, share, rng)
-    part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
-    whole = fit(problem, n_jobs=n_jobs)
-    rest = ~in_part
-    prior, posterior = part.posterior.natural, whole.posterior.natural
-    before, after = (scores_under(problem, q, rest) for q in (prior, posterior))
-    divergence = divergence_between(posterior, prior)
-    scale = _best_scale(posterior.mean, prior) if problem.scale_free else 1.0
-    sd = np.sqrt(part.posterior.moments_of(problem.X[rest] - problem.X[in_part].mean(axis=0), variances=True)[1])
-    near = with_margin(replace(before, mean=scale * after.mean, root=SHRINK * before.root), SHRINK * sd, positive[rest])
-    shift = float(np.sum((prior.factor.T @ (scale * posterior.mean - prior.mean)) ** 2)) / SHRINK**2
 
-    others = bipartite(positive[rest])
+    positive: Mask
+    groups: NDArray[np.intp] | None
+    epsilon: float
 
-    def certified(scores: GaussianScores, kl: float) -> float:
-        if codes is None:
-            matched = matching_groups(positive[rest])
+    def of_score(self, score: FloatArray) -> float:
+        """Bound the AUC of a score fixed beforehand from below."""
+        if self.groups is None:
+            sizes = int(self.positive.sum()), int((~self.positive).sum())
+            return holdout_bound(matching_groups(self.positive).of(score), *sizes, self.epsilon)
+        m = effective_size(bipartite(self.positive), self.groups)
+        return 1.0 - bounds.kl_upper(float(empirical_risk(score, self.positive)), -math.log(self.epsilon) / m)
+
+    def of_draw(self, scores: GaussianScores, divergence: float, rng: np.random.Generator) -> float:
+        """Bound the AUC of a draw of ``scores``, of this ``divergence`` from a prior fixed beforehand, from below."""
+        if self.groups is None:
+            matched = matching_groups(self.positive)
             typical = 2.0  # nats between the posteriors of half of the rows and of all; the rate is the best for it
-            return bound_of_draws(scores, kl, matched, typical, epsilon, rng=rng).risk
-        risk = 1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], others)
-        return bounds.pac_bayes_kl(risk, kl, effective_size(others, codes[rest]), epsilon, equal_matchings=False)
-
-    return SplitCertificate(
-        auc=_fixed_score_bound(before.mean, positive[rest], epsilon, None if codes is None else codes[rest]),
-        draw_auc=1.0 - certified(after, divergence),
-        mean_score_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
-        empirical_auc=1.0 - float(empirical_risk(before.mean, positive[rest])),
-        divergence=divergence,
-        part=part,
-        whole=whole,
-        in_part=in_part,
-        epsilon=epsilon,
-        selected_from=1,
-        standardized=looks_standardized(problem.X),
-        groups=0 if codes is None else int(codes.max()) + 1,
-    )
+            return 1.0 - bound_of_draws(scores, divergence, matched, typical, self.epsilon, rng=rng).risk
+        pairs = bipartite(self.positive)
+        m = effective_size(pairs, self.groups)
+        return 1.0 - bounds.pac_bayes_kl(scores.risk(pairs), divergence, m, self.epsilon, equal_matchings=False)
 
 
 def with_margin(scores: GaussianScores, sd: FloatArray, positive: Mask) -> GaussianScores:
@@ -148,15 +124,6 @@ def _groups_of(positive: Mask, codes: NDArray[np.intp], share: float, rng: np.ra
             f"share={share:g}). Use another share=, or more groups."
         )
     return chosen[codes]
-
-
-def _fixed_score_bound(score: FloatArray, positive: Mask, epsilon: float, codes: NDArray[np.intp] | None) -> float:
-    """Bound the AUC of a score fixed beforehand from below: over matchings, or for groups by Chernoff's inequality."""
-    if codes is None:
-        sizes = int(positive.sum()), int((~positive).sum())
-        return holdout_bound(matching_groups(positive).of(score), *sizes, epsilon)
-    m = effective_size(bipartite(positive), codes)
-    return 1.0 - bounds.kl_upper(float(empirical_risk(score, positive)), -math.log(epsilon) / m)
 
 
 def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
@@ -275,14 +242,21 @@ def holdout(
     >>> 0.75 < certified.auc < certified.empirical_auc - 0.03
     True
     """
-    bounds.check(epsilon=epsilon, selected_from=selected_from)
+    check_probability("epsilon", epsilon)
+    check_whole("selected_from", selected_from)
     draws, mask = labelled_draws(scores, y, positive)
     score = deployed_score(scores, draws, mean)
     codes = None if groups is None else group_codes(groups, mask.size)
-    bound = _fixed_score_bound(score, mask, epsilon / selected_from, codes)
+    bound = HeldOutRows(mask, codes, epsilon / selected_from).of_score(score)
     auc = 1.0 - float(empirical_risk(score, mask))
-    number = 0 if codes is None else int(codes.max()) + 1
-    return HoldOutCertificate(bound, auc, int(mask.sum()), int((~mask).sum()), epsilon, int(selected_from), number)
+    return HoldOutCertificate(
+        bound, auc, int(mask.sum()), int((~mask).sum()), epsilon, int(selected_from), _number(codes)
+    )
+
+
+def _number(groups: NDArray[np.intp] | None) -> int:
+    """Return the number of groups; 0 where there are none."""
+    return 0 if groups is None else int(groups.max()) + 1
 
 
 def _independent(groups: int) -> str:
@@ -424,20 +398,55 @@ def split(
     >>> 0.65 < certified.auc < certified.empirical_auc
     True
     """
-    bounds.check(epsilon=epsilon, selected_from=selected_from)
+    check_probability("epsilon", epsilon)
+    check_whole("selected_from", selected_from)
+    check_probability("share", share)
     source: ModelProblem | None = None
-    if not isinstance(model, Problem):
+    if isinstance(model, Problem):
+        problem, tuned = model, model.tuned_prior
+    else:
         source = problem_of(pm.modelcontext(model))
-        model = source.problem
-    if model.tuned_prior or (source is not None and fitted_to(source.model, "EP", model).tuned_prior):
+        problem, tuned = source.problem, fitted_to(source.model, "EP").tuned_prior
+    if tuned:
         raise ValueError(TUNED)
-    found = _split(model, share, epsilon / selected_from, groups, random_seed, n_jobs)
-    found = replace(found, epsilon=epsilon, selected_from=int(selected_from))
+    positive = two_class_mask(problem)
+    if problem.sites is not None:
+        raise ValueError(
+            f"model must have a Gaussian prior, for a split certificate; that of this one is {problem.sites.name}."
+        )
+    rng = np.random.default_rng(random_seed)
+    codes = None if groups is None else group_codes(groups, positive.size)
+    in_part = _part_of(positive, share, rng) if codes is None else _groups_of(positive, codes, share, rng)
+    part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
+    whole = fit(problem, n_jobs=n_jobs)
+    rest = ~in_part
+    prior, posterior = part.posterior.natural, whole.posterior.natural
+    before, after = (scores_under(problem, q, rest) for q in (prior, posterior))
+    divergence = divergence_between(posterior, prior)
+    scale = _best_scale(posterior.mean, prior) if problem.scale_free else 1.0
+    sd = np.sqrt(part.posterior.moments_of(problem.X[rest] - problem.X[in_part].mean(axis=0), variances=True)[1])
+    near = with_margin(replace(before, mean=scale * after.mean, root=SHRINK * before.root), SHRINK * sd, positive[rest])
+    shift = float(np.sum((prior.factor.T @ (scale * posterior.mean - prior.mean)) ** 2)) / SHRINK**2
+    held_out = HeldOutRows(positive[rest], None if codes is None else codes[rest], epsilon / selected_from)
+    found = SplitCertificate(
+        auc=held_out.of_score(before.mean),
+        draw_auc=held_out.of_draw(after, divergence, rng),
+        mean_score_auc=max(0.0, 1.0 - (1.0 - held_out.of_draw(near, 0.5 * shift, rng)) / float(ndtr(MARGIN))),
+        empirical_auc=1.0 - float(empirical_risk(before.mean, positive[rest])),
+        divergence=divergence,
+        part=part,
+        whole=whole,
+        in_part=in_part,
+        epsilon=epsilon,
+        selected_from=int(selected_from),
+        standardized=looks_standardized(problem.X),
+        groups=_number(codes),
+    )
     if source is None:
         return found
-    part, whole = EPApproximation(found.part, source), EPApproximation(found.whole, source)
-    part.fitted_to = _of_part(part.fitted_to, found.part.problem.pairs, found.in_part)
-    return replace(found, part=part, whole=whole)
+    of_part, of_whole = (EPApproximation(each, source) for each in (part, whole))
+    of_part.fitted_to = _of_part(of_part.fitted_to, part.problem.pairs, in_part)
+    return replace(found, part=of_part, whole=of_whole)
 
 
 def _of_part(record: Provenance, pairs: Pairs, in_part: NDArray[np.bool_]) -> Provenance:

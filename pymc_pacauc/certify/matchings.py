@@ -7,10 +7,11 @@ R = 1 - AUC, and for every beta > 0
     E exp(-beta W) = (1 - (1 - exp(-beta)) R)^m.
 
 The *mean over all matchings* of exp(-beta W) has the same expectation, and Markov's inequality bounds R
-(:func:`matching_bound`). The bounds of :mod:`pymc_pacauc.certify.bounds` use exp(-beta m R_n) instead, which is smaller
-by Jensen's inequality: they lose the variance of W over matchings of the same rows. With it the bound behaves like a
-normal interval with the true variance of the AUC, zeta_+ / n+ + zeta_- / n-, instead of R (1 - R) / m, which is more
-than twice as large; yet it holds for every m and all distributions. Proof: ``docs/theory/certificates.md``.
+(:func:`~pymc_pacauc.certify.bounds.matching_bound`). The other bounds of that module use exp(-beta m R_n) instead,
+which is smaller by Jensen's inequality: they lose the variance of W over matchings of the same rows. With it the bound
+behaves like a normal interval with the true variance of the AUC, zeta_+ / n+ + zeta_- / n-, instead of R (1 - R) / m,
+which is more than twice as large; yet it holds for every m and all distributions. Proof:
+``docs/theory/certificates.md``.
 
 *Computing the mean.* It is a permanent, of a matrix of zeros and ones that is a staircase when both classes are sorted:
 the row with the i-th lowest score is right with the first b_i columns. With H = m - W right pairs and z = exp(beta),
@@ -50,7 +51,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.special import ndtri, owens_t
 
-from pymc_pacauc.certify.bounds import mean_bound
+from pymc_pacauc.certify.bounds import matching_bound, mean_bound
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import NaturalGaussian
@@ -117,16 +118,6 @@ def matching_groups(positive: Mask) -> MatchingGroups:
     rng = np.random.default_rng(0)
     parts = [np.array_split(rng.permutation(rows) if number > 1 else rows, number) for rows in classes]
     return MatchingGroups(positive, tuple(np.concatenate(both) for both in zip(*parts, strict=True)))
-
-
-def matching_bound(log_moment: float, divergence: float, m: float, epsilon: float = 0.05, *, rate: float) -> float:
-    """Compute an upper bound on rho(R) from rho's mean of :meth:`Matchings.log_moment` at ``beta = rate / m``.
-
-    With ``log_moment = -beta m R_n``, its lower bound, this is :func:`~pymc_pacauc.certify.bounds.catoni_bound`, which
-    documents the other parameters. The rate is fixed in advance.
-    """
-    budget = divergence - math.log(epsilon)
-    return min(1.0, math.expm1((log_moment - budget) / m) / math.expm1(-rate / m))
 
 
 def matching_rate(n_pos: int, n_neg: int, divergence: float, epsilon: float = 0.05, auc: float = 0.85) -> float:
@@ -220,6 +211,10 @@ class GaussianScores:
         """Draw scores, shape (draws, n)."""
         return np.asarray(self.mean + (rng.standard_normal((draws, self.root.shape[1])) @ self.root.T)[:, self.kind])
 
+    def risk(self, pairs: Pairs) -> float:
+        """Compute the expected risk of a draw in closed form, a tie costing one half."""
+        return 1.0 - expected_pair_auc(self.mean, self.root[self.kind], pairs)
+
 
 @dataclass(frozen=True)
 class DrawsBound:
@@ -291,8 +286,7 @@ def mean_log_moment(
     rng: np.random.Generator,
 ) -> tuple[float, float, int]:
     """Estimate E[L] from draws; return it, a lower bound that fails with probability ``delta``, and the draws."""
-    pairs = _matched_pairs(grouping)
-    expected = grouping.m * (1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], pairs))
+    expected = grouping.m * scores.risk(_matched_pairs(grouping))
     draws = int(np.clip(2_000_000 // grouping.m, 200, MOST_DRAWS))
     excess: list[float] = []
     for part in slices(draws, scores.mean.size):

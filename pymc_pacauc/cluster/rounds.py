@@ -90,47 +90,32 @@ def submit(client: Client, function: Callable[..., Any], futures: Sequence[Any],
 def gather(client: Client, futures: list[Future]) -> list[Any]:
     """Return the results of a round, in order; :class:`ClusterError` when the workers are gone."""
     with _while_connected(client), client.as_current():
-        _finish(client, futures)
-        try:
-            return list(client.gather(futures))  # Dask computes again what is lost with a worker
-        except KilledWorker as error:
-            raise ClusterError(
-                "Every worker that tried a part of the work died. Most often it ran out of memory (give workers "
-                "more, or divide the data into smaller parts), or started later, without pymc_pacauc."
-            ) from error
-        except ModuleNotFoundError as error:
-            raise ClusterError(
-                f"A Dask worker lacks a package: {error}. Install it in the environment of all."
-            ) from error
-
-
-def _finish(client: Client, futures: list[Future]) -> None:
-    """Wait until tasks are done, as long as there are workers to do them."""
-    seen = time.monotonic()
-    while True:
-        with suppress(TimeoutError):
-            wait(futures, timeout=2.0)
-            return
-        if client.status == "running" and _has_workers(client):
-            seen = time.monotonic()
-        elif time.monotonic() - seen > PATIENCE:
-            raise _lost(client)
-
-
-def _has_workers(client: Client) -> bool:
-    try:
-        return bool(client.nthreads())
-    except OSError:  # the scheduler does not answer
-        return False
+        seen = time.monotonic()
+        while True:
+            with suppress(TimeoutError):
+                wait(futures, timeout=2.0)
+                break
+            with suppress(OSError):  # the scheduler does not answer
+                seen = time.monotonic() if client.status == "running" and client.nthreads() else seen
+            if time.monotonic() - seen > PATIENCE:
+                raise _lost(client)
+        return list(client.gather(futures))  # Dask computes again what is lost with a worker
 
 
 @contextmanager
 def _while_connected(client: Client) -> Iterator[None]:
-    """Turn exceptions caused by a lost connection into :class:`ClusterError`."""
+    """Turn exceptions caused by a lost connection, or by what workers lack, into :class:`ClusterError`."""
     try:
         yield
     except ClusterError:
         raise
+    except KilledWorker as error:
+        raise ClusterError(
+            "Every worker that tried a part of the work died. Most often it ran out of memory (give workers more, or "
+            "divide the data into smaller parts), or started later, without pymc_pacauc."
+        ) from error
+    except ModuleNotFoundError as error:
+        raise ClusterError(f"A Dask worker lacks a package: {error}. Install it in the environment of all.") from error
     except (Exception, CancelledError) as error:
         if client.status == "running" and not isinstance(error, CommClosedError | CancelledError):
             raise

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.cluster import shards as on_worker
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, submit
-from pymc_pacauc.cluster.shards import add_up, check_worth
+from pymc_pacauc.cluster.shards import check_worth, total
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
 from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, LENGTH_MATTERS, check_count
@@ -317,9 +317,8 @@ class _Rows:
     def sums(self, sampled: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
         """Estimate the sums over all pairs from those sampled, in one round; each counts ``stands_for`` times."""
         each = self.total / self.within if stands_for is None else stands_for
-        sent = (q.precision, q.shift, self.gamma / self.total, 1.0, each)
         both = list(zip(self.parts, sampled, strict=True))
-        return add_up(gather(self.client, submit(self.client, on_worker.sums, both, *sent)))
+        return total(self.client, both, q, gamma=self.gamma / self.total, stands_for=each)
 
 
 def _error(

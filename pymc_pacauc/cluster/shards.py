@@ -1,17 +1,22 @@
-"""The tasks of workers: sums of sites over a shard of the pairs, or over a part of the rows.
+"""The tasks of workers: sums of sites over a part of the pairs; and the division of a problem into such parts.
+
+A sweep of EP is a map over parts and a sum: every worker holds a part, a :class:`~pymc_pacauc.problem.problem.Problem`
+of some rows, and :func:`sums` adds up the sites of its pairs under the q that it is sent. :func:`total` sends q to all
+parts in one round and adds up what comes back, d x d numbers each.
 
 *Shards* (:func:`sums_on`, for ``EP(client=)``), exact, of problems that fit into one memory: pairs are divided among
-shards, each with the rows that its pairs need. A sweep sends q and adds up the sums that come back. A block of pairs is
-divided along its longer side, so that only rows of the shorter one are in several shards.
+shards, each with the rows that its pairs need. A block of pairs is divided along its longer side, so that only rows of
+the shorter one are in several shards.
 
-*Parts of rows* (:func:`look` to :func:`sums`): see :mod:`pymc_pacauc.cluster.rows`.
+*Parts of rows* (:func:`look` to :func:`split_rows`): see :mod:`pymc_pacauc.cluster.rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +28,7 @@ from pymc_pacauc.comparison.subsample import SampledPairs, sample_pairs
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.subsample_sums import sampled_sums
-from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
+from pymc_pacauc.ep.sweep import SiteSums
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores, ReducedScores
@@ -32,17 +37,55 @@ LEAST_PAIRS = 10_000_000  # a sweep over so many pairs takes as long as a round 
 SHARDS_A_THREAD = 4  # so that workers finish at about the same time
 
 
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """A part of the pairs, with the rows that they are among."""
-
-    design: FloatArray
-    offset: FloatArray
-    pairs: Pairs
-    tie_cost: float
+def part_of_problem(design: FloatArray, offset: FloatArray, pairs: Pairs, gamma: float, ties: str = "half") -> Problem:
+    """Make the problem of some rows in coordinates u ~ N(0, I), the same for all parts; ``design`` is (n, k)."""
+    k = design.shape[1]
+    scores = LinearScores(design, offset, GaussianPrior(np.zeros(k), np.ones(k)))
+    vars(scores)["reduced"] = ReducedScores(design, offset, None)  # not restricted to directions of this part's rows
+    return Problem(scores, pairs, gamma, ties=ties)
 
 
-def shards(problem: Problem, count: int) -> list[Shard]:
+def sums(
+    problem: Problem,
+    sampled: SampledPairs | None = None,
+    *,
+    precision: FloatArray,
+    shift: FloatArray,
+    gamma: float,
+    power: float = 1.0,
+    stands_for: float = 1.0,
+) -> SiteSums:
+    """Sum the sites of a part's pairs, or of those ``sampled``, under q; each counts ``stands_for`` times.
+
+    ``gamma`` is that of a pair of weight one. ``tied`` is a count of pairs, and is not multiplied.
+    """
+    q = natural_gaussian(precision, shift)
+    assert q is not None  # the sender factorised it too
+    used = all_of(problem.pairs) if sampled is None else sampled
+    found = sampled_sums(problem, q, used, SiteTable(gamma, power))
+    return replace(found, **{name: stands_for * value for name, value in vars(found).items() if name != "tied"})
+
+
+def add_up(parts: list[SiteSums]) -> SiteSums:
+    """Add sums in a fixed order, so that the result does not depend on timing."""
+    return SiteSums(*(sum(values) for values in zip(*(vars(each).values() for each in parts), strict=True)))
+
+
+def total(client: Client, parts: Sequence[Any], q: NaturalGaussian, **options: float) -> SiteSums:
+    """Compute :func:`sums` of all parts under q on the workers, in one round, and add them up."""
+    of_part = partial(sums, precision=q.precision, shift=q.shift, **options)
+    return add_up(gather(client, submit(client, of_part, parts)))
+
+
+def all_of(pairs: Pairs) -> SampledPairs:
+    """Return all pairs as a subsample."""
+    return SampledPairs(pairs, (), 1.0, np.zeros(pairs.n), None)
+
+
+# -- shards ----------------------------------------------------------------------------------------------------------
+
+
+def shards(problem: Problem, count: int) -> list[Problem]:
     """Divide the pairs of a problem into ``count`` shards of about equal numbers of pairs."""
     space = problem.scores.reduced
     most = -(-problem.pairs.n_pairs // count)
@@ -57,7 +100,7 @@ def shards(problem: Problem, count: int) -> list[Shard]:
     for share in shares:
         rows = np.unique(np.concatenate([index for block in share for index in (block.positive, block.negative)]))
         pairs = Pairs(problem.n, tuple(share)).on_rows(rows)
-        found.append(Shard(space.design[rows], space.offset[rows], pairs, problem.tie_cost))
+        found.append(part_of_problem(space.design[rows], space.offset[rows], pairs, problem.gamma, problem.ties))
     return found
 
 
@@ -70,34 +113,13 @@ def _pieces(block: Block, most: int) -> Iterator[Block]:
         yield block.take(part, slice(None)) if rows >= columns else block.take(slice(None), part)
 
 
-def shard_sums(shard: Shard, q: NaturalGaussian, gamma: float, power: float) -> SiteSums:
-    """Sum the sites of a shard's pairs under q."""
-    moments = score_moments(shard.design, shard.offset, q)
-    table = SiteTable(gamma, power)
-    return sum_sites(shard.design, shard.offset, moments, shard.pairs, table, tie_cost=shard.tie_cost)
-
-
-def times(sums: SiteSums, factor: float) -> SiteSums:
-    """Multiply sums by a factor, except ``tied``, a count of pairs."""
-    return replace(sums, **{name: factor * value for name, value in vars(sums).items() if name != "tied"})
-
-
-def add_up(parts: list[SiteSums]) -> SiteSums:
-    """Add sums in a fixed order, so that the result does not depend on timing."""
-    return SiteSums(*(sum(values) for values in zip(*(vars(each).values() for each in parts), strict=True)))
-
-
 @contextmanager
 def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Callable[[NaturalGaussian], SiteSums]]:
     """Yield ``sums(q)``, the sums of the sites of all pairs, computed on the workers of a cluster."""
     check_worth(problem.pairs.n_pairs)
     check_client(client)
-    held: list[Any] = hold(client, shards(problem, SHARDS_A_THREAD * sum(client.nthreads().values())))
-
-    def sums_at(q: NaturalGaussian) -> SiteSums:
-        return add_up(gather(client, submit(client, shard_sums, held, q, table.gamma, table.power)))
-
-    yield sums_at
+    held = hold(client, shards(problem, SHARDS_A_THREAD * sum(client.nthreads().values())))
+    yield lambda q: total(client, held, q, gamma=table.gamma, power=table.power)
 
 
 def check_worth(n_pairs: int) -> None:
@@ -107,6 +129,9 @@ def check_worth(n_pairs: int) -> None:
             f"{n_pairs:,} pairs are too few for a cluster: one machine sums them faster than the workers can be asked. "
             f"Leave client out (it is for {LEAST_PAIRS:,} pairs and more)."
         )
+
+
+# -- parts of rows ------------------------------------------------------------------------------------------------
 
 
 def look(raw: tuple[Any, Any]) -> dict[str, Any]:
@@ -122,14 +147,11 @@ def look(raw: tuple[Any, Any]) -> dict[str, Any]:
 
 
 def prepare(raw: tuple[Any, Any], prior: GaussianPrior, gamma: float) -> Problem:
-    """Make the problem of a part, in all whitened coefficients, so that coordinates are the same for all parts."""
+    """Make the problem of a part, in all whitened coefficients."""
     X = np.asarray(raw[0], dtype=np.float64)
     shift = X @ prior.mean
-    design, offset = prior.whiten_rows(X - X.mean(axis=0)), shift - shift.mean()
-    d = X.shape[1]
-    scores = LinearScores(design, offset, GaussianPrior(np.zeros(d), np.ones(d)))
-    vars(scores)["reduced"] = ReducedScores(design, offset, None)  # not restricted to directions of this part's rows
-    return Problem(scores, bipartite(np.asarray(raw[1]) > 0), gamma)
+    design = prior.whiten_rows(X - X.mean(axis=0))
+    return part_of_problem(design, shift - shift.mean(), bipartite(np.asarray(raw[1]) > 0), gamma)
 
 
 def sample_rows(
@@ -150,19 +172,4 @@ def split_rows(problem: Problem, seed: np.random.SeedSequence, groups: int) -> S
         ends = np.cumsum(np.bincount(group_of[index], minlength=groups))[:-1]
         sides.append(np.split(np.argsort(group_of[index], kind="stable"), ends))
     blocks = tuple(block.take(*rows) for rows in zip(*sides, strict=True) if all(map(len, rows)))
-    return SampledPairs(replace(problem.pairs, blocks=blocks), (), groups, np.zeros(problem.n), None)
-
-
-def sums(
-    problem: Problem,
-    sampled: SampledPairs,
-    precision: FloatArray,
-    shift: FloatArray,
-    gamma: float,
-    power: float,
-    stands_for: float,
-) -> SiteSums:
-    """Estimate the sums of the sites of a part's pairs under q, multiplied by ``stands_for``."""
-    q = natural_gaussian(precision, shift)
-    assert q is not None  # the sender factorised it too
-    return times(sampled_sums(problem, q, sampled, SiteTable(gamma, power)), stands_for)
+    return all_of(replace(problem.pairs, blocks=blocks))

@@ -104,12 +104,13 @@ class SampledPairs:
         """Whether of pairs far apart in score only one in several is computed."""
         return any(block.every > 1 for block in self.sampled)
 
-    def parts(self) -> list[tuple[Block, float]]:
-        """List the blocks of compared pairs, each with the number of times that its pairs count."""
-        groups = [(each.group(g), each.stands_for) for each in self.sampled for g in range(each.groups)]
-        return [
-            (block, times) for block, times in [*((each, 1.0) for each in self.whole.blocks), *groups] if block.n_pairs
-        ]
+    def parts(self) -> list[tuple[Pairs, float]]:
+        """List the compared pairs, each part with the number of times that its pairs count."""
+        parts = [(self.whole, 1.0)]
+        for each in self.sampled:
+            groups = tuple(group for g in range(each.groups) if (group := each.group(g)).n_pairs)
+            parts.append((replace(self.whole, blocks=groups), each.stands_for))
+        return [(pairs, times) for pairs, times in parts if pairs.blocks]
 
     def among(self, chosen: NDArray[np.bool_]) -> SampledPairs:
         """Return the compared pairs of which both observations are chosen."""

@@ -14,7 +14,7 @@ subset of the pairs) or :mod:`~pymc_pacauc.ep.spike_slab` (priors that are not G
 4. :mod:`~pymc_pacauc.ep.gaussian`: the fit with a Gaussian prior, its evidence and gradient;
 5. :mod:`~pymc_pacauc.ep.start`, :mod:`~pymc_pacauc.ep.subsample`, :mod:`~pymc_pacauc.ep.subsample_sums`: good starting
    points, and random subsets of pairs;
-6. :mod:`~pymc_pacauc.ep.prior_sites`, :mod:`~pymc_pacauc.ep.spike_search`, :mod:`~pymc_pacauc.ep.spike_slab`: priors
+6. :mod:`~pymc_pacauc.ep.prior_sites`, :mod:`~pymc_pacauc.ep.spike_slab`, :mod:`~pymc_pacauc.ep.spike_models`: priors
    of single coefficients that are not Gaussian;
 7. :mod:`~pymc_pacauc.ep.leave_out` (cross-validation without refitting), :mod:`~pymc_pacauc.ep.importance` (exact
    posterior moments and evidence by weighted draws), :mod:`~pymc_pacauc.ep.kernel` (Gaussian processes): quantities

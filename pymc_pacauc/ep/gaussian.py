@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.subsample import SampledPairs
 from pymc_pacauc.ep.importance import WeightedDraws, free_lengths, importance_draws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
@@ -52,7 +53,6 @@ from pymc_pacauc.ep.loop import (
     policy_for,
     possible,
     solve_fixed_point,
-    sweep_sums,
 )
 from pymc_pacauc.ep.plan import MAX_SWEEPS, MOST_PAIRS, Plan, several_fixed_points
 from pymc_pacauc.ep.posterior import (
@@ -68,7 +68,7 @@ from pymc_pacauc.ep.results import ADVICE, TRUSTED_ERROR, Fit, warn_of
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.start import CHANGE, SWEEPS, continued_start
 from pymc_pacauc.ep.subsample_sums import sampled_sums
-from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
+from pymc_pacauc.ep.sweep import SiteSums, check_offset, score_moments, sum_sites, sweep_sums, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -157,6 +157,11 @@ class EPFit(Fit):
     @property
     def pairs_used(self) -> int:
         return super().pairs_used if self.subsample is None else self.subsample.n_pairs
+
+    @property
+    def compared(self) -> list[tuple[Pairs, float]]:
+        """The pairs that were used, each part with the number of times that its pairs count."""
+        return [(self.problem.pairs, 1.0)] if self.subsample is None else self.subsample.parts()
 
     @property
     def log_evidence_error(self) -> float:
@@ -358,24 +363,6 @@ def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterat
         yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
 
 
-def _with_sites(
-    problem: Problem, table: SiteTable, moments: ScoreMoments, subsample: SampledPairs | None
-) -> NaturalGaussian | None:
-    """Multiply the prior by the sites of all pairs, or those sampled, at given moments of the scores.
-
-    None where the product is not a density.
-    """
-    space, parts = problem.scores.reduced, [(problem.pairs, 1.0)]
-    if subsample is not None:
-        parts = [(replace(problem.pairs, blocks=(block,)), times) for block, times in subsample.parts()]
-    precision, shift = np.eye(space.dimension), np.zeros(space.dimension)
-    for pairs, times in parts:
-        sums = sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost)
-        precision += times * sums.precision
-        shift += times * sums.shift
-    return natural_gaussian(precision, shift)
-
-
 def sums_over(
     problem: Problem,
     q: NaturalGaussian,
@@ -415,9 +402,14 @@ def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
     The sites are functions of the score differences, and those of ``problem`` are put in. Where the product is not a
     density: None; or, for a fit on sampled pairs, the prior with these pairs.
     """
-    old, q = fit.problem.scores.reduced, fit.posterior.natural
-    moments = score_moments(old.design, old.offset, q)
-    start = _with_sites(problem, fit.table, moments, fit.subsample)
+    old, space = fit.problem.scores.reduced, problem.scores.reduced
+    moments = score_moments(old.design, old.offset, fit.posterior.natural)
+    precision, shift = np.eye(space.dimension), np.zeros(space.dimension)
+    for pairs, times in fit.compared:
+        sums = sum_sites(space.design, space.offset, moments, pairs, fit.table, tie_cost=problem.tie_cost)
+        precision += times * sums.precision
+        shift += times * sums.shift
+    start = natural_gaussian(precision, shift)
     if start is None and fit.subsample is None:
         return None
     start = start or start_of(problem, None)

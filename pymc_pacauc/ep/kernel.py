@@ -35,62 +35,43 @@ http://gaussianprocess.org/gpml, sections 2.2, 3.6 and 5.5; Seeger (2005), EPFL-
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import linalg
 
-from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.ep.gaussian import EPFit
-from pymc_pacauc.ep.sites import tile_sites
-from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, listed_sites, score_moments, tile_map
+from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, listed_sites, score_moments, sum_by_row, tile_map
 from pymc_pacauc.numerics import FloatArray
 
 
 def design_gradient(fit: EPFit) -> FloatArray:
     """Compute d log Z / d design of the problem's reduced scores, shape (n, k), at a converged fit."""
-    space, q = fit.problem.scores.reduced, fit.posterior.natural
-    a = space.design @ q.mean + space.offset
-    spread = linalg.cho_solve((q.factor, True), space.design.T, check_finite=False).T  # Z V
-    pulled, products = _laplacian(fit, np.column_stack([spread, a]))
-    return np.outer(pulled - products[:, -1], q.mean) - products[:, :-1]
+    q = fit.posterior.natural
+    h, products = _laplacian(fit)
+    of_mean = products @ np.append(q.mean, 1.0)  # P a
+    of_design = linalg.cho_solve((q.factor, True), products[:, :-1].T, check_finite=False).T  # P Z V
+    return np.outer(h - of_mean, q.mean) - of_design
 
 
-def _laplacian(fit: EPFit, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Compute h, (n,), and P @ columns, (n, columns); see the module docstring."""
-    problem, q, space = fit.problem, fit.posterior.natural, fit.problem.scores.reduced
-    moments = score_moments(space.design, space.offset, q)
-    weights = [f(b.row_weights) * f(b.column_weights) for b in problem.pairs.blocks for f in (np.min, np.max)]
-    table = fit.table.between(float(min(weights)), float(max(weights)))
-    h, products = np.zeros(problem.n), np.zeros_like(columns)
-    blocks = [(block, 1.0) for block in problem.pairs.blocks] if fit.subsample is None else fit.subsample.parts()
-    for tile, times in ((part, times) for block, times in blocks for part in _tiles(block)):
-        i, j = tile.positive, tile.negative
-        K = moments.root[i] @ moments.root[j].T  # t_i . t_j, which the kernel overwrites by K
-        rows = moments.mean[i], moments.square[i], moments.root[i], tile.row_weights
-        others = moments.mean[j], moments.square[j], moments.root[j], tile.column_weights
-        k_row, h_row, k_column, h_column, _, listed = tile_sites(K, rows, others, table, problem.tie_cost)
-        h[i] += times * h_row
-        h[j] -= times * h_column
-        products[i] += times * (k_row[:, None] * columns[i] - K @ columns[j])
-        products[j] += times * (k_column[:, None] * columns[j] - K.T @ columns[i])
-        if len(listed):  # pairs of nearly equal rows, or of large weight
-            at = listed[:, :2].astype(np.intp)
-            alone = (i[at[:, 0]], j[at[:, 1]], listed[:, 2], listed[:, 3])
-            first, second, k_pair, h_pair, _, _ = listed_sites([alone], moments.mean, fit.table)
-            product = k_pair[:, None] * (columns[first] - columns[second])
-            for place, sign in ((first, times), (second, -times)):
+def _laplacian(fit: EPFit) -> tuple[FloatArray, FloatArray]:
+    """Compute h, (n,), and P times the columns of the design and the offset, (n, k + 1); see the module docstring."""
+    problem, space = fit.problem, fit.problem.scores.reduced
+    moments = score_moments(space.design, space.offset, fit.posterior.natural)
+    z = np.column_stack([space.design, space.offset])
+    h, products = np.zeros(problem.n), np.zeros_like(z)
+    for pairs, times in fit.compared:
+        sums = sum_by_row(z, moments, pairs, fit.table, tie_cost=problem.tie_cost, both=True)
+        h += times * sums.h
+        products += times * (sums.k[:, None] * z - sums.kz)
+        if sums.listed:  # pairs of nearly equal rows, or of large weight
+            i, j, k, h_pair, _, _ = listed_sites(sums.listed, moments.mean, fit.table)
+            product = k[:, None] * (z[i] - z[j])
+            for place, sign in ((i, times), (j, -times)):
                 np.add.at(h, place, sign * h_pair)
                 np.add.at(products, place, sign * product)
     return h, products
-
-
-def _tiles(block: Block) -> Iterator[Block]:
-    for top in range(0, block.positive.size, ROWS_AT_ONCE):
-        for left in range(0, block.negative.size, ROWS_AT_ONCE):
-            yield block.take(slice(top, top + ROWS_AT_ONCE), slice(left, left + ROWS_AT_ONCE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,13 +99,10 @@ def moments(posterior: Any, theta_map: FloatArray, *, variances: bool = False) -
 
 
 def predict_scores_at(scores: TrainingScores, cross: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Compute mean and covariance of the scores at m new points.
+    """Compute mean and variance of the scores at m new points.
 
-    ``cross`` is the kernel between training and new points, (n, m); ``new`` that among new points, (m, m), or its
-    diagonal (m,), for which variances are returned in place of the covariance.
+    ``cross`` is the kernel between training and new points, (n, m); ``new`` that of each new point, (m,).
     """
-    if new.ndim == 2:
-        return _predict(scores, cross, new)
     parts = [slice(start, start + ROWS_AT_ONCE) for start in range(0, max(new.size, 1), ROWS_AT_ONCE)]
     with tile_map(0, len(scores.factor)) as map_parts:
         found = list(map_parts(lambda part: _predict(scores, cross[:, part], new[part]), parts))
@@ -135,8 +113,8 @@ def predict_scores_at(scores: TrainingScores, cross: FloatArray, new: FloatArray
 def _predict(scores: TrainingScores, cross: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
     c = linalg.solve_triangular(scores.factor, cross, lower=True, check_finite=False)
     rows = linalg.solve_triangular(scores.factor, c, lower=True, trans="T", check_finite=False).T
-    mean, spread = scores.moments_of(rows, variances=new.ndim == 1)
-    return mean, spread + (new - (np.einsum("ij,ij->j", c, c) if new.ndim == 1 else c.T @ c))
+    mean, variance = scores.moments_of(rows, variances=True)
+    return mean, variance + (new - np.einsum("ij,ij->j", c, c))
 
 
 def kernel_gradient(scores: TrainingScores) -> FloatArray:

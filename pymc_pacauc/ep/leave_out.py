@@ -262,12 +262,8 @@ def subsampled_pairs(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
     if pairs.n_pairs <= most:
         return pairs
     sampled = sample_pairs(pairs, scores, number_of_groups(pairs, int(most)), np.random.default_rng(0))
-    groups = [
-        replace(block.group(g), weight=block.block.weight * block.stands_for)
-        for block in sampled.sampled
-        for g in range(block.groups)
-    ]
-    return replace(pairs, blocks=(*sampled.whole.blocks, *_without_empty(groups)))
+    blocks = [replace(block, weight=block.weight * times) for part, times in sampled.parts() for block in part.blocks]
+    return replace(pairs, blocks=tuple(blocks))
 
 
 def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float:

@@ -1,10 +1,9 @@
 """The fixed-point iteration of EP: damped sweeps first, then Anderson mixing, with safeguards.
 
 A *sweep* maps a point x to another: the natural parameters (Q, r), shapes (k, k) and (k,), of q to the prior's plus the
-sums of the sites at q (:func:`gaussian_iteration`); pair and prior sites together
-(:mod:`~pymc_pacauc.ep.spike_search`); or the prior sites alone (:mod:`~pymc_pacauc.ep.prior_sites`). The residual
-f(x) is what a damped sweep adds to x. A step costs a sweep and O(k^3). All plans are solved by
-:func:`solve_fixed_point`.
+sums of the sites at q (:func:`gaussian_iteration`); pair and prior sites together or the prior sites alone
+(:mod:`~pymc_pacauc.ep.prior_sites`). The residual f(x) is what a damped sweep adds to x. A step costs a sweep and
+O(k^3). All plans are solved by :func:`solve_fixed_point`.
 
 *Mixing.* From the last points g = x + f and their residuals f, in the norm given by a metric, the step is
 f - sum_j c_j (change of g)_j with c the least-squares solution of (changes of f) c = f ("type II" of Walker & Ni 2011).
@@ -36,10 +35,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from scipy import linalg
 
-from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
+from pymc_pacauc.ep.sweep import SiteSums
 from pymc_pacauc.interrupt import interrupt_requested
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -456,8 +453,7 @@ def gaussian_iteration(
         more, further = precision - q.precision, sums.shift - q.shift
         log_evidence = bound
         if power > 0.0:  # evidence of the new sites, to first order in their change
-            gain = q.mean @ further - 0.5 * (q.trace_of(more) + q.mean @ more @ q.mean)
-            log_evidence = float(sums.log_constant + q.log_partition() + gain)
+            log_evidence = float(sums.log_constant + q.log_partition() + gain(q, more, further))
         change = np.hypot(np.linalg.norm(more), np.linalg.norm(further))
         change /= np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
         return GaussianSweep(precision, sums.shift, float(change), bound, log_evidence, risk, sums.tied)
@@ -475,22 +471,20 @@ def gaussian_iteration(
     return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _metric, _move)
 
 
+def gain(q: Any, precision: FloatArray, shift: FloatArray) -> float:
+    """Compute to first order by how much steps of its natural parameters change the log partition function of q.
+
+    ``q`` has ``mean`` and ``trace_of``.
+    """
+    return float(q.mean @ shift - 0.5 * (q.trace_of(precision) + q.mean @ precision @ q.mean))
+
+
 def after_last_sweep(
     iteration: Iteration[NaturalGaussian, GaussianSweep], found: Solution[NaturalGaussian, GaussianSweep]
 ) -> NaturalGaussian:
     """Return the point that the last sweep at a solution leads to, at no further cost."""
     step, _ = iteration.plain(found.point, found.seen, 1.0)
     return iteration.move(found.point, found.seen, step) or found.point
-
-
-def sweep_sums(
-    problem: Problem, q: NaturalGaussian, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
-) -> SiteSums:
-    """Sum the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients or the first of them."""
-    space = problem.scores.reduced
-    design = space.design[:, : q.mean.size]
-    moments = score_moments(design, space.offset, q, map_tiles)
-    return sum_sites(design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
 
 
 def _flat(precision: FloatArray, shift: FloatArray) -> FloatArray:

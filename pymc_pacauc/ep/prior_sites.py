@@ -1,4 +1,4 @@
-"""EP sites of priors of single coefficients: matching one site, the Gaussian they make, and their fixed point.
+"""EP sites of priors of single coefficients: matching one site, the Gaussian they make, and EP's fixed point.
 
 *One site* (:func:`match`). The prior of a coefficient w is a mixture of components N(a_j, v_j) with weights p_j, in
 units of the Gaussian prior: spike and slab, or, with v_j = 0, the nodes of a quadrature of any density. The cavity is
@@ -16,18 +16,18 @@ the slab in the mixture is the inclusion probability; it needs no site of its ow
 
     Q = diag(u) + A' P A,     Q m = h + A' r,
 
-with the prior sites (u, h), (d,), and the sums (P, r), (k, k) and (k,), of the pair sites in the k <= n combinations
-A w that reach the scores (A has orthonormal rows, (k, d); None: the identity, when d <= n). Precisions u range from
-slightly negative to huge (at a Dirac spike), so no formula divides by a number that may vanish, or subtracts two huge
-ones. Precisions below ``FLOOR`` are split, u = 1 + (u - 1): the second part joins P, and its coefficient the rows of A.
-What remains, S = diag(1 / base), is positive; with S^(1/2) A' = E F' (QR),
+with the prior sites (u, h), (d,), and the sums (P, r), (k, k) and (k,), of the pair sites in the k <= n combinations A
+w that reach the scores (A has orthonormal rows, (k, d); the identity where all coefficients do). Precisions u range
+from slightly negative to huge (at a Dirac spike), so no formula divides by a number that may vanish, or subtracts two
+huge ones. Precisions below ``FLOOR`` are split, u = 1 + (u - 1): the second part joins P, and its coefficient the rows
+of A. What remains, S = diag(1 / base), is positive; with S^(1/2) A' = E F' (QR),
 
     B = I + F' P F = L L',      Q^-1 = S^(1/2) (I + E (B^-1 - I) E') S^(1/2),
 
 in O(k^2 d + k^3). The cavity of a coefficient has precision tau = H / (1 - H / base), H the diagonal entry of
 A' (P^-1 + A S A')^-1 A, and shift nu = e + tau m with the residual e = A'(r - P A m): accurate when u is much larger.
 
-*Their fixed point* (:func:`settle_prior_sites`) given the pair sites, by sequential EP, without a pass over pairs.
+*Their fixed point* (:func:`settle`) given the pair sites, by sequential EP, without a pass over pairs.
 Sites are matched one coefficient after the other, because two correlated coefficients with negative u that widen at the
 same time can leave no Gaussian. With S = diag(1 / u) and a the column of A of a coefficient, in
 
@@ -44,6 +44,12 @@ exp(l). The pair sites satisfy r'm = tr P (V + mm') given q, hence at EP's fixed
 
 and each pass moves l towards that.
 
+*EP's fixed point* (:func:`solve_sparse`). An outer iteration sums the pair sites given q, (k, k) and (k,), in
+O(n+ n- k + n k^2), with damped and then mixed steps (:mod:`~pymc_pacauc.ep.loop`); after each step the prior sites are
+brought to their own fixed point. If that fails, the step is halved. If the outer iteration does not converge, short
+steps of all sites together are tried (of 56 fits, some of them hard, 34 converge by the first way and 15 more by the
+second). The limit on sweeps and passes is for both.
+
 Used by plans whose ``prior`` is not "gaussian". A new prior is a :class:`~pymc_pacauc.problem.problem.PriorSites`.
 
 References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.4 and appendix; Hernández-Lobato,
@@ -53,19 +59,21 @@ Hernández-Lobato & Suárez (2015), doi:10.1007/s10994-014-5475-7.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pymc_pacauc.ep.loop import Iteration, Pace, Policy, solve_fixed_point
-from pymc_pacauc.ep.plan import MAX_SWEEPS
+from pymc_pacauc.ep.loop import Interventions, Iteration, Pace, Policy, Solution, gain, possible, solve_fixed_point
+from pymc_pacauc.ep.plan import ACCURACIES, MAX_SWEEPS
+from pymc_pacauc.ep.sites import SiteTable
+from pymc_pacauc.ep.sweep import sweep_sums
 from pymc_pacauc.numerics import FloatArray, kernel
-from pymc_pacauc.problem.problem import PriorSites, Spikes
+from pymc_pacauc.problem.problem import PriorSites, Problem, Spikes
 
 NOTHING = 30.0  # nats below the largest mass at which the mass at the ends of a table is negligible
 NARROWEST = 1e-10  # variance of a coefficient that is certainly at a Dirac spike
@@ -97,7 +105,7 @@ class MatchedSites:
 @np.errstate(under="ignore")
 def matched_sites(tau: FloatArray, nu: FloatArray, prior: PriorSites) -> MatchedSites:
     """Match the site of each coefficient to the moments of its cavity times prior; ``tau`` and ``nu`` are (d,)."""
-    log_z, mean, precision, share = _match_all(tau, nu, *_components(prior))
+    log_z, mean, precision, share = _match_all(tau, nu, *components(prior))
     return MatchedSites(
         precision=precision - tau,
         shift=mean * precision - nu,
@@ -107,8 +115,9 @@ def matched_sites(tau: FloatArray, nu: FloatArray, prior: PriorSites) -> Matched
     )
 
 
-def _components(prior: PriorSites) -> tuple[Any, ...]:
-    return prior.log_weight, prior.centre, prior.variance, prior.first, prior.last
+def components(prior: PriorSites) -> tuple[Any, ...]:
+    """Return the attributes of priors in the order that kernels take them."""
+    return prior.floor, prior.opened, prior.log_weight, prior.centre, prior.variance, prior.first, prior.last
 
 
 @kernel
@@ -130,10 +139,7 @@ def relevant(tau, nu, log_weight, centre, variance, first, last):
     """
     if tau >= 0.0 or variance[first] > 0.0 or variance[last - 1] > 0.0:
         return first, last
-    turn, heaviest = nu / tau, first
-    for j in range(first, last):
-        if log_weight[j] > log_weight[heaviest]:
-            heaviest = j
+    turn, heaviest = nu / tau, first + np.argmax(log_weight[first:last])
     if centre[heaviest] < turn:
         while centre[last - 1] > turn:
             last -= 1
@@ -144,40 +150,27 @@ def relevant(tau, nu, log_weight, centre, variance, first, last):
 
 
 @kernel
-def _is_proper(tau, nu, floor, opened, log_weight, centre, variance, first, last):
-    """Return whether cavity times prior can be normalised: for a table, whether it is negligible at unbounded ends."""
-    if tau > floor:
-        return True
-    if variance[first] > 0.0 or variance[last - 1] > 0.0:
-        return False
+def match(tau, nu, floor, opened, log_weight, centre, variance, first, last):
+    """Compute log Z, M, 1 / W and the share of the last component for one coefficient; see the module docstring.
+
+    NaN where cavity times prior cannot be normalised: where the cavity is too wide for a normal component, or a table
+    is not negligible at an unbounded end.
+    """
+    nothing = np.nan, np.nan, np.nan, np.nan
+    if tau <= floor and (variance[first] > 0.0 or variance[last - 1] > 0.0):
+        return nothing
     start, end = relevant(tau, nu, log_weight, centre, variance, first, last)
-    top = -np.inf
+    log_mass = np.empty(end - start)
     for j in range(start, end):
-        top = max(top, _log_mass(tau, nu, log_weight[j], centre[j], 0.0))
-    low = _log_mass(tau, nu, log_weight[start], centre[start], 0.0)
-    high = _log_mass(tau, nu, log_weight[end - 1], centre[end - 1], 0.0)
-    low_ends = low < top - NOTHING or not (opened[0] or start > first)
-    return low_ends and (high < top - NOTHING or not (opened[1] or end < last))
-
-
-@kernel
-def _all_proper(tau, nu, floor, opened, log_weight, centre, variance, first, last):
-    for k in range(tau.size):
-        if not _is_proper(tau[k], nu[k], floor[k], opened[k], log_weight, centre, variance, first[k], last[k]):
-            return False
-    return True
-
-
-@kernel
-def match(tau, nu, log_weight, centre, variance, first, last):
-    """Compute log Z, M, 1 / W and the share of the last component for one coefficient; see the module docstring."""
-    first, last = relevant(tau, nu, log_weight, centre, variance, first, last)
-    top = -np.inf
-    for j in range(first, last):
-        top = max(top, _log_mass(tau, nu, log_weight[j], centre[j], variance[j]))
+        log_mass[j - start] = _log_mass(tau, nu, log_weight[j], centre[j], variance[j])
+    top = log_mass.max()
+    if tau <= floor:
+        low, high = opened[0] or start > first, opened[1] or end < last
+        if (low and log_mass[0] >= top - NOTHING) or (high and log_mass[-1] >= top - NOTHING):
+            return nothing
     total, mean, square, mass = 0.0, 0.0, 0.0, 0.0
-    for j in range(first, last):
-        mass = exp(_log_mass(tau, nu, log_weight[j], centre[j], variance[j]) - top)
+    for j in range(start, end):
+        mass = exp(log_mass[j - start] - top)
         width = 1.0 + variance[j] * tau
         at, within = (centre[j] + variance[j] * nu) / width, variance[j] / width
         new = total + mass
@@ -190,16 +183,29 @@ def match(tau, nu, log_weight, centre, variance, first, last):
 
 
 @kernel
-def _match_all(tau, nu, log_weight, centre, variance, first, last):
-    log_z, mean, precision, share = np.empty_like(tau), np.empty_like(tau), np.empty_like(tau), np.empty_like(tau)
+def _match_all(tau, nu, floor, opened, log_weight, centre, variance, first, last):
+    found = np.empty((4, tau.size))
     for k in range(tau.size):
-        log_z[k], mean[k], precision[k], share[k] = match(
-            tau[k], nu[k], log_weight, centre, variance, first[k], last[k]
-        )
-    return log_z, mean, precision, share
+        found[:, k] = match(tau[k], nu[k], floor[k], opened[k], log_weight, centre, variance, first[k], last[k])
+    return found
 
 
 FLOOR = 0.1  # site precisions below this join the pair sites; the slab's is 1
+
+
+class Reduced(NamedTuple):
+    """Mean (k,) of the combinations A w, and a root (k, k) of their covariance."""
+
+    mean: FloatArray
+    root: FloatArray
+
+    def rooted(self, rows: FloatArray) -> FloatArray:
+        """Compute a root of the covariance of ``rows @ A w``."""
+        return rows @ self.root
+
+    def trace_of(self, matrix: FloatArray) -> float:
+        """Compute tr(V M), V the covariance."""
+        return float(np.sum(self.root * (matrix @ self.root)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,27 +218,29 @@ class SparseGaussian:
         P and r.
     site_precision, site_shift
         u and h.
+    rotation
+        A.
     mean
         m, shape (d,).
-    reduced_mean, reduced_root
-        Mean of A w, and a root of its covariance.
+    reduced
+        Mean and covariance of A w.
     cavity_precision, cavity_shift
         tau and nu of every coefficient.
     scale, basis, factor
-        S^(1/2), E (None for the identity) and L.
+        S^(1/2), E and L.
     """
 
     precision: FloatArray
     shift: FloatArray
     site_precision: FloatArray
     site_shift: FloatArray
+    rotation: FloatArray
     mean: FloatArray
-    reduced_mean: FloatArray
-    reduced_root: FloatArray
+    reduced: Reduced
     cavity_precision: FloatArray
     cavity_shift: FloatArray
     scale: FloatArray
-    basis: FloatArray | None
+    basis: FloatArray
     factor: FloatArray
 
     @property
@@ -240,41 +248,65 @@ class SparseGaussian:
         """Marginal variances."""
         return 1.0 / (self.cavity_precision + self.site_precision)
 
+    def matched(self, prior: PriorSites) -> MatchedSites:
+        """Match the sites of a prior to the cavities of this Gaussian."""
+        return matched_sites(self.cavity_precision, self.cavity_shift, prior)
+
     def proper(self, prior: PriorSites) -> bool:
         """Whether every cavity times its prior can be normalised."""
-        tau, nu = self.cavity_precision, self.cavity_shift
-        return bool(_all_proper(tau, nu, prior.floor, prior.opened, *_components(prior)))
+        wide = (self.cavity_precision <= prior.floor).any()
+        return not wide or bool(np.isfinite(self.matched(prior).log_constant).all())
+
+    def moved(self, step: FloatArray) -> SparseGaussian | None:
+        """Return the Gaussian after a step of P and r, or of P, r, u and h; None where that is not a Gaussian."""
+        matrix, shift, u, h = self._parts(step)
+        precision = self.precision + 0.5 * (matrix + matrix.T)
+        sites = self.site_precision + u, self.site_shift + h
+        return sparse_gaussian(precision, self.shift + shift, *sites, self.rotation)
+
+    def in_units(self, step: FloatArray) -> FloatArray:
+        """Return a step in units of q: the square of its norm is that of the metric of :mod:`pymc_pacauc.ep.loop`."""
+        matrix, shift, u, h = self._parts(step)
+        root, sd = self.reduced.root, np.sqrt(self.variance)
+        along = (root.T @ matrix @ root).ravel() / np.sqrt(2.0)
+        return np.concatenate([along, root.T @ shift, u * self.variance / np.sqrt(2.0), h * sd])
+
+    def _parts(self, step: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Split a step into those of P (k, k), r (k,), u and h (d,); the last two are zero where there are none."""
+        k, d = self.shift.size, self.mean.size
+        matrix, shift, u, h = np.split(step, np.cumsum([k * k, k, d]))
+        zero = np.zeros(d)
+        return matrix.reshape(k, k), shift, u if u.size else zero, h if h.size else zero
 
     def covariance(self) -> FloatArray:
         inner = linalg.cho_solve((self.factor, True), np.eye(len(self.factor)))
-        if self.basis is not None:
-            inner = np.eye(self.mean.size) + self.basis @ (inner - np.eye(len(inner))) @ self.basis.T
+        inner = np.eye(self.mean.size) + self.basis @ (inner - np.eye(len(inner))) @ self.basis.T
         return inner * np.outer(self.scale, self.scale)
 
     def spread_of(self, rows: FloatArray, *, variances: bool = False) -> FloatArray:
         """Compute the covariance (or variances) of ``rows @ w``, rows of shape (m, d), without that of w."""
         scaled = rows * self.scale
-        inside = scaled if self.basis is None else scaled @ self.basis
+        inside = scaled @ self.basis
         root = linalg.solve_triangular(self.factor, inside.T, lower=True, check_finite=False).T
 
         def square(a: FloatArray) -> FloatArray:
             return np.asarray(np.einsum("ij,ij->i", a, a) if variances else a @ a.T)
 
-        return square(root) if self.basis is None else square(root) + (square(scaled) - square(inside))
+        return square(root) + (square(scaled) - square(inside))
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (draws, d)."""
         noise = rng.standard_normal((len(self.factor), draws))
-        inside = linalg.solve_triangular(self.factor, noise, lower=True, trans="T").T
-        if self.basis is not None:
+        w = linalg.solve_triangular(self.factor, noise, lower=True, trans="T").T @ self.basis.T
+        if self.basis.shape[1] < self.mean.size:
             free = rng.standard_normal((draws, self.mean.size))
-            inside = free + (inside - free @ self.basis) @ self.basis.T
-        return self.mean + inside * self.scale
+            w += free - (free @ self.basis) @ self.basis.T
+        return self.mean + w * self.scale
 
     def log_partition(self) -> float:
         """Compute the log of the integral of exp(-w'Qw/2 + (h + A'r)'w), without log (2 pi)^(d/2)."""
         half_log_det = np.log(np.diagonal(self.factor)).sum() - np.log(self.scale).sum()
-        return float(0.5 * (self.site_shift @ self.mean + self.shift @ self.reduced_mean) - half_log_det)
+        return float(0.5 * (self.site_shift @ self.mean + self.shift @ self.reduced.mean) - half_log_det)
 
 
 def sparse_gaussian(
@@ -288,55 +320,41 @@ def sparse_gaussian(
 
     ``rotation`` is A, None standing for the identity.
     """
-    u, h = site_precision, site_shift
+    u, h, k = site_precision, site_shift, len(shift)
     low = u < FLOOR
     base = np.where(low, 1.0, u)
     scale = base**-0.5
     deficit = np.where(low, u - 1.0, 0.0)
-    if rotation is None:
-        rows, basis = None, None
-        weights, r = precision + np.diag(deficit), shift
-        left = scale[:, None] * weights  # F' P
-        inner = np.eye(u.size) + left * scale
-        into_factor = scale * (h + r)
-    else:
-        rows = np.vstack([rotation, np.eye(u.size)[low]])
-        weights, r = linalg.block_diag(precision, np.diag(deficit[low])), np.append(shift, np.zeros(low.sum()))
-        basis, upper = linalg.qr(scale[:, None] * rows.T, mode="economic", check_finite=False)
-        left = upper @ weights
-        inner = np.eye(len(upper)) + left @ upper.T
-        into_factor = basis.T @ (scale * h) + upper @ r
+    identity = np.eye(u.size)
+    rotation = identity if rotation is None else rotation
+    rows = np.vstack([rotation, identity[low]])
+    weights, r = linalg.block_diag(precision, np.diag(deficit[low])), np.append(shift, np.zeros(low.sum()))
+    basis, upper = linalg.qr(scale[:, None] * rows.T, mode="economic", check_finite=False)
+    left = upper @ weights  # F' P
+    inner = np.eye(len(upper)) + left @ upper.T
     try:
         factor = np.linalg.cholesky(0.5 * (inner + inner.T))
     except np.linalg.LinAlgError:
         return None
     whitened = linalg.solve_triangular(factor, left, lower=True, check_finite=False)
-    solved = linalg.cho_solve((factor, True), into_factor, check_finite=False)
+    solved = linalg.cho_solve((factor, True), basis.T @ (scale * h) + upper @ r, check_finite=False)
     root = linalg.solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False).T
-    if rows is None:
-        reduced_mean = scale * solved
-        seen = np.diagonal(weights) - np.einsum("ij,ij->j", whitened, whitened)
-        residual = r - weights @ reduced_mean
-        root = scale[:, None] * root
-    else:
-        reduced_mean = upper.T @ solved
-        seen = np.einsum("ij,ij->j", rows, (weights - whitened.T @ whitened) @ rows)
-        residual = rows.T @ (r - weights @ reduced_mean)
-        root = upper.T @ root
+    mean_of_rows = upper.T @ solved
+    seen = np.einsum("ij,ij->j", rows, (weights - whitened.T @ whitened) @ rows)
+    residual = rows.T @ (r - weights @ mean_of_rows)
     mean = (h + residual) / base
     with np.errstate(divide="ignore", invalid="ignore"):
         cavity_precision = seen / (1.0 - seen / base) - deficit
     if not (np.isfinite(mean).all() and np.isfinite(cavity_precision).all() and (cavity_precision + u > 0.0).all()):
         return None
-    k = len(shift)
     return SparseGaussian(
         precision=precision,
         shift=shift,
         site_precision=u,
         site_shift=h,
+        rotation=rotation,
         mean=mean,
-        reduced_mean=reduced_mean[:k],
-        reduced_root=np.ascontiguousarray(root[:k]),
+        reduced=Reduced(mean_of_rows[:k], np.ascontiguousarray(upper.T[:k] @ root)),
         cavity_precision=cavity_precision,
         cavity_shift=residual + deficit * mean + cavity_precision * mean,
         scale=scale,
@@ -345,7 +363,7 @@ def sparse_gaussian(
     )
 
 
-POLICY = Policy(
+PASSES = Policy(  # over the prior sites
     damping=0.5,
     least_damping=0.1,
     damping_factor=0.8,
@@ -357,20 +375,19 @@ POLICY = Policy(
 )
 LARGEST_RESCALING = 0.25
 SMALLEST_PRECISION = 1e-8  # sites in between act as this one
-NEGLIGIBLE = 1e-13  # relative change of H
-# With more coefficients than rows: relative change of H below which a site's own waits for the next pass (500 x 2000:
-# as many passes, each quicker; doubled, the same), and changes that are added to H at once.
+# Relative change of H below which a site's own waits for the next pass (500 x 2000: as many passes, each quicker;
+# doubled, the same), and changes that are added to H at once.
 DEFERRED, MOVES_AT_ONCE = 1e-3, 64
 
 
 @dataclass(frozen=True, eq=False)
-class SettledSites:
-    """q with its prior sites at their fixed point, None where they did not converge; and counts of the iteration."""
+class SparsePoint:
+    """q, the tolerance to which its prior sites have converged, the passes this took, and counted interventions."""
 
-    q: SparseGaussian | None
-    passes: int
-    reset_sites: int
-    clipped_rescalings: int
+    q: SparseGaussian
+    settled: float
+    passes: int = 0
+    acted: Interventions = field(default_factory=Interventions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,25 +411,22 @@ class _Pass:
         return {"reset": self.reset, "clipped": self.clipped}
 
 
-def settle_prior_sites(
-    q: SparseGaussian, prior: PriorSites, rotation: FloatArray | None, tolerance: float, *, scaled: bool
-) -> SettledSites:
-    """Bring the prior sites of q, and if ``scaled`` its scale, to their fixed point given the pair sites.
+def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint | None:
+    """Bring the prior sites of q, and its scale where that is free, to their fixed point given the pair sites.
 
-    ``rotation`` is A, None standing for the identity.
+    None where they do not converge.
     """
-    d = q.mean.size
-    components = _components(prior)
-    columns = np.empty((0, d)) if rotation is None else np.ascontiguousarray(rotation.T)
+    prior, d = problem.sites, q.mean.size
+    assert prior is not None
+    columns, of_prior = np.ascontiguousarray(q.rotation.T), components(prior)
 
     def sweep(point: FloatArray, pace: Pace) -> _Pass:
         u, h, scale, tau = point[:d].copy(), point[d:-1].copy(), np.exp(point[-1]), np.empty(d)
-        precision, shift = q.precision * scale**2, q.shift * scale
-        H, c = _others(precision, shift, u, h, columns)
+        shift = q.shift * scale
+        H, c = _others(q.precision * scale**2, shift, u, h, columns)
         order = np.random.default_rng(pace.turn).permutation(d)  # in which coefficients are visited
-        limits = prior.floor, prior.opened
-        squared, reset, rescaling = _pass(H, c, shift, columns, u, h, tau, components, limits, order, pace.damping)
-        rescaling = rescaling if scaled else 0.0
+        squared, reset, rescaling = _pass(H, c, shift, columns, u, h, tau, of_prior, order, pace.damping)
+        rescaling = rescaling if problem.scale_free else 0.0
         clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
         led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
         squared += clipped**2  # negative where q is not a density along a coefficient: the change is then undefined
@@ -431,17 +445,17 @@ def settle_prior_sites(
     found = solve_fixed_point(
         Iteration(sweep, lambda point, seen, damping: (seen.led_to - point, 0), lambda point: point, metric, move),
         np.concatenate([q.site_precision, q.site_shift, [0.0]]),
-        POLICY,
+        PASSES,
         tolerance=tolerance,
         max_sweeps=MAX_SWEEPS,
     )
-    settled = None
-    if found.converged:
-        u, h, scale = found.point[:d], found.point[d:-1], np.exp(found.point[-1])
-        settled = sparse_gaussian(q.precision * scale**2, q.shift * scale, u, h, rotation)
+    u, h, scale = found.point[:d], found.point[d:-1], np.exp(found.point[-1])
+    settled = sparse_gaussian(q.precision * scale**2, q.shift * scale, u, h, q.rotation) if found.converged else None
+    if settled is None or not settled.proper(prior):
+        return None
     reset, clipped = (sum(int(row[name]) for row in found.history) for name in ("reset", "clipped"))
-    proper = settled is not None and settled.proper(prior)
-    return SettledSites(settled if proper else None, len(found.history), reset, clipped)
+    acted = Interventions(reset_sites=reset, clipped_rescalings=clipped)
+    return SparsePoint(settled, tolerance, len(found.history), acted)
 
 
 def _others(
@@ -449,43 +463,34 @@ def _others(
 ) -> tuple[FloatArray, FloatArray]:
     """Compute H, (k, k), and c, (k,), of all coefficients."""
     u[np.abs(u) < SMALLEST_PRECISION] = SMALLEST_PRECISION
-    if len(columns):
-        spread = precision @ (columns.T @ (columns / u[:, None]))
-        c = columns.T @ ((columns @ shift + h) / u)
-    else:
-        spread = precision / u
-        c = (shift + h) / u
+    spread = precision @ (columns.T @ (columns / u[:, None]))
     H = np.linalg.solve(np.eye(len(precision)) + spread, precision)
-    return np.ascontiguousarray(0.5 * (H + H.T)), c
+    return np.ascontiguousarray(0.5 * (H + H.T)), columns.T @ ((columns @ shift + h) / u)
 
 
 @kernel
-def _pass(H, c, r, columns, u, h, tau, components, limits, order, damping):
-    """Match each site in turn, in place (u, h, c, H, tau); ``columns``, (d, k), is A', empty for the identity.
+def _pass(H, c, r, columns, u, h, tau, of_prior, order, damping):
+    """Match each site in turn, in place (u, h, c, tau); ``columns``, (d, k), is A'.
 
     Returns the squared change without damping, in units of q; the number of sites that could not be matched and were
     put back to the Gaussian prior; and the step of l: the excess of the sum over d, divided by the number of
     coefficients that are not at a spike.
     """
-    (log_weight, centre, variance, first, last), (floor, opened) = components, limits
+    floor, opened, log_weight, centre, variance, first, last = of_prior
     change, reset, excess, held = 0.0, 0, 0.0, 1e-3
     HA, moved = columns @ H, 0  # rows a'H, (d, k), up to the rank-one updates stored since
     moves, along_moves = np.empty(MOVES_AT_ONCE), np.empty((MOVES_AT_ONCE, len(H)))
     for k in order:
-        if len(columns):
-            Ha = HA[k] + (moves[:moved] * (along_moves[:moved] @ columns[k])) @ along_moves[:moved]
-            seen, along = columns[k] @ Ha, columns[k] @ r
-        else:
-            Ha = H[k].copy()
-            seen, along = Ha[k], r[k]
+        Ha = HA[k] + (moves[:moved] * (along_moves[:moved] @ columns[k])) @ along_moves[:moved]
+        seen, along = columns[k] @ Ha, columns[k] @ r
         without = 1.0 / (u[k] - seen)  # H without k is H + without Ha Ha'
         gain = 1.0 + without * seen
         weight = (along + h[k]) / u[k]  # and c without k is c - weight a
         tau[k] = gain * seen
         nu = along - gain * (Ha @ c - seen * weight)
-        matched = _is_proper(tau[k], nu, floor[k], opened[k], log_weight, centre, variance, first[k], last[k])
+        _, mean, precision, _ = match(tau[k], nu, floor[k], opened[k], log_weight, centre, variance, first[k], last[k])
+        matched = not np.isnan(mean)
         if matched:
-            _, mean, precision, _ = match(tau[k], nu, log_weight, centre, variance, first[k], last[k])
             target_u, target_h = precision - tau[k], mean * precision - nu
             new_u, new_h = u[k] + damping * (target_u - u[k]), h[k] + damping * (target_h - h[k])
             excess += target_u * (1.0 / precision + mean * mean) - target_h * mean - 1.0
@@ -498,21 +503,148 @@ def _pass(H, c, r, columns, u, h, tau, components, limits, order, damping):
         now = 1.0 / (tau[k] + u[k])
         change += (0.5 * ((new_u - u[k]) * now) ** 2 + (new_h - h[k]) ** 2 * now) / damping**2
         rank_one = without - gain * gain / (new_u + tau[k])
-        if len(columns) and abs(rank_one * seen) > DEFERRED:
+        if abs(rank_one * seen) > DEFERRED:
             moves[moved], along_moves[moved] = rank_one, Ha
             moved += 1
             if moved == MOVES_AT_ONCE:
                 HA += ((columns @ along_moves.T) * moves) @ along_moves
                 moved = 0
-        elif not len(columns) and abs(rank_one * seen) > NEGLIGIBLE:  # skipped for coefficients that stay in a spike
-            for i in range(Ha.size):
-                scaled = rank_one * Ha[i]
-                for j in range(Ha.size):
-                    H[i, j] += scaled * Ha[j]
-        heavier = (along + new_h) / new_u - weight
-        if len(columns):
-            c += heavier * columns[k]
-        else:
-            c[k] += heavier
+        c += ((along + new_h) / new_u - weight) * columns[k]
         u[k], h[k] = new_u, new_h
     return change, reset, 0.5 * excess / held
+
+
+SETTLING = Policy(  # steps of the pair sites, after which the prior sites settle
+    damping=0.5,
+    least_damping=0.05,
+    plain_steps=3,
+    patience=60,
+    halvings=4,
+    all_halvings=12,
+    restarts_when_halved=True,
+)
+TOGETHER = Policy(  # short steps of all sites at once
+    damping=0.25,
+    least_damping=0.25,
+    mixed_below=0.05,
+    halvings=4,
+)
+ROUGHLY = ACCURACIES["path"].tolerance  # to which prior sites settle at the start, which only leads there
+PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep that is allowed: bounds the time of a search
+INNER_SHARE = 0.005  # tolerance of the prior sites, as a share of the change of the pair sites: noise to the mixing
+
+
+@dataclass(frozen=True, eq=False)
+class SparseSweep:
+    """Result of a sweep at q: the step to the sums of the pair sites, with that to the matched prior sites where all
+    move together; and quantities of q.
+
+    ``change`` is the root mean square over coefficients, in q's own standard deviations.
+    """
+
+    step: FloatArray
+    sites: MatchedSites
+    change: float
+    final: bool
+    log_evidence: float
+    expected_risk: float
+    tied: int
+
+    bound = 0.0  # no bound is known for these priors
+
+    @property
+    def record(self) -> dict[str, float]:
+        return {
+            "log_evidence": possible(self.log_evidence),
+            "expected_risk": self.expected_risk,
+            "expected_model_size": float(self.sites.inclusion.sum()),
+        }
+
+
+SparseSolution = Solution[SparsePoint, SparseSweep]
+
+
+def solve_sparse(
+    problem: Problem,
+    start: SparseGaussian,
+    map_tiles: Callable[..., Any],
+    *,
+    tolerance: float,
+    max_sweeps: int,
+    callback: Callable[[dict[str, float]], None] | None = None,
+    counted: int = 0,
+) -> SparseSolution:
+    """Solve by the first of two policies that converges; else return the solution with the smaller change.
+
+    ``counted`` is the number of sweeps made before, from which records are numbered on.
+    """
+
+    def solved(policy: Policy, point: SparsePoint, done: int) -> SparseSolution:
+        together = policy is TOGETHER
+        return solve_fixed_point(
+            _iteration(problem, map_tiles, tolerance, PASSES_PER_SWEEP * max_sweeps, together=together),
+            point,
+            policy,
+            tolerance=tolerance,
+            max_sweeps=max_sweeps - done,
+            callback=callback,
+            counted=counted + done,
+        )
+
+    settled = settle(problem, start, ROUGHLY) or SparsePoint(start, ROUGHLY)
+    found = solved(SETTLING, settled, 0)
+    history, acted = found.history, found.interventions + found.following.acted
+    if not (found.converged or found.interrupted) and len(history) < max_sweeps:
+        other = solved(TOGETHER, SparsePoint(start, 0.0), len(history))
+        history, acted = history + other.history, acted + other.interventions
+        if other.converged or other.interrupted or other.seen.change < found.seen.change:
+            found = other
+    return replace(found, history=history, interventions=acted)
+
+
+def _iteration(
+    problem: Problem, map_tiles: Callable[..., Any], tolerance: float, most_passes: int, *, together: bool
+) -> Iteration[SparsePoint, SparseSweep]:
+    """Return EP's map of the pair sites, with prior sites at their fixed point, or of all sites ``together``."""
+    assert problem.sites is not None
+    prior, table = problem.sites, SiteTable(problem.gamma_per_pair)
+
+    def flat(point: SparsePoint) -> FloatArray:
+        q = point.q
+        return np.concatenate([q.precision.ravel(), q.shift, *([q.site_precision, q.site_shift] if together else [])])
+
+    def sweep(point: SparsePoint, pace: Pace) -> SparseSweep:
+        q = point.q
+        pairs, sites = sweep_sums(problem, q.reduced, problem.pairs, table, map_tiles), q.matched(prior)
+        sums = [pairs.precision.ravel(), pairs.shift, *([sites.precision, sites.shift] if together else [])]
+        step = np.concatenate(sums) - flat(point)
+        # Log integral of the product of the new sites, to first order about q; exact at the fixed point.
+        integral = q.log_partition() + gain(q.reduced, pairs.precision - q.precision, pairs.shift - q.shift)
+        return SparseSweep(
+            step=step,
+            sites=sites,
+            change=float(np.linalg.norm(q.in_units(step)) / np.sqrt(problem.d)),
+            final=point.settled <= tolerance,
+            log_evidence=float(pairs.log_constant + sites.log_constant.sum() + integral),
+            expected_risk=float(pairs.wrong / problem.pairs.total_weight),
+            tied=pairs.tied,
+        )
+
+    def move(point: SparsePoint, seen: SparseSweep, step: FloatArray) -> SparsePoint | None:
+        moved = point.q.moved(step)
+        if moved is None or point.passes > most_passes:
+            return None
+        if together:
+            return replace(point, q=moved) if moved.proper(prior) else None
+        settled = settle(problem, moved, INNER_SHARE * min(max(seen.change, tolerance), 0.1))
+        if settled is None:
+            return None
+        return replace(settled, passes=point.passes + settled.passes, acted=point.acted + settled.acted)
+
+    return Iteration(
+        sweep=sweep,
+        plain=lambda point, seen, damping: (damping * seen.step, 0),
+        flat=flat,
+        metric=lambda point, seen: point.q.in_units,
+        move=move,
+    )

@@ -33,11 +33,11 @@ table of polynomials in both variables (:meth:`SiteTable.between`) serves all we
 where gamma' is some hundredths. Pairs with gamma' > 1/2 are computed one by one; as all gamma' add up to gamma there
 are at most 2 gamma of them.
 
-*Kernels.* :func:`row_sites` evaluates the table for one row against many, :func:`tile_sites` for a tile of
-pairs, :func:`small_block_sites` for thousands of small blocks (strata, censored times) in one compiled loop. Three
-kinds of pairs are treated separately: pairs of *equal* rows, whose factor is constant; pairs of nearly equal rows,
-whose huge K would cancel the digits of the sums; and pairs with gamma' beyond the table. The kernels return the last
-two as a list of (i, j, variance, weight); :func:`pymc_pacauc.ep.sweep.listed_sites` computes them.
+*Kernels.* :func:`row_sites` evaluates the table for one row against many, :func:`part_sites` for a tile of pairs, or
+for thousands of small blocks (strata, censored times) in one compiled loop. Three kinds of pairs are treated
+separately: pairs of *equal* rows, whose factor is constant; pairs of nearly equal rows, whose huge K would cancel the
+digits of the sums; and pairs with gamma' beyond the table. The kernels return the last two as a list of (i, j,
+variance, weight); :func:`pymc_pacauc.ep.sweep.listed_sites` computes them.
 
 Every plan uses these sites; the kernels of this module those whose pairs have many different weights or blocks, and
 :mod:`pymc_pacauc.ep.subsample_sums`. To add a loss of a pair, write its :class:`SiteFunctions` of rho (K v, h sqrt(v),
@@ -101,10 +101,6 @@ class Tabulated(NamedTuple):
     wrong: FloatArray
     lower: float
     per_unit: float
-
-
-# Means, squares and roots of the scores of some rows, and their weights; None for columns whose pairs weigh the same
-Side = tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]
 
 
 class SiteTable(NamedTuple):
@@ -255,12 +251,12 @@ CANCELLED, NEAR, TIED = 1e-6, 1e-10, 1e-22
 FAST = {"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"}
 
 
-class SmallBlocks(NamedTuple):
-    """Several blocks, concatenated.
+class Part(NamedTuple):
+    """Several blocks, or a tile of one, of which a kernel sums the sites in one call.
 
     Block k has the positives ``positive[first_row[k]:first_row[k + 1]]`` and the negatives
     ``negative[first_column[k]:first_column[k + 1]]``. ``members`` are the observations of all blocks; ``positive`` and
-    ``negative`` index into it.
+    ``negative`` index into it. ``column_weights`` is None where all pairs have one weight.
     """
 
     members: NDArray[np.intp]
@@ -268,21 +264,21 @@ class SmallBlocks(NamedTuple):
     row_weights: FloatArray
     first_row: NDArray[np.intp]
     negative: NDArray[np.intp]
-    column_weights: FloatArray
+    column_weights: FloatArray | None
     first_column: NDArray[np.intp]
 
 
-def small_blocks(blocks: Sequence[Block]) -> SmallBlocks:
-    """Concatenate blocks."""
+def part_of(blocks: Sequence[Block], constant: bool = False) -> Part:
+    """Concatenate blocks; if ``constant``, all their pairs have one weight."""
     rows, columns = np.concatenate([b.positive for b in blocks]), np.concatenate([b.negative for b in blocks])
     members, place = np.unique(np.concatenate([rows, columns]), return_inverse=True)
-    return SmallBlocks(
+    return Part(
         members,
         place[: rows.size],
         np.concatenate([b.row_weights for b in blocks]),
         np.concatenate([[0], np.cumsum([b.positive.size for b in blocks])]),
         place[rows.size :],
-        np.concatenate([b.column_weights for b in blocks]),
+        None if constant else np.concatenate([b.column_weights for b in blocks]),
         np.concatenate([[0], np.cumsum([b.negative.size for b in blocks])]),
     )
 
@@ -369,71 +365,33 @@ def row_sites(
     return k_sum, h_sum
 
 
-def tile_sites(
-    cross: FloatArray, rows: Side, columns: Side, table: Tabulated, tie_cost: float
-) -> tuple[FloatArray, ...]:
-    """Overwrite ``cross[i, j] = t_i . t_j``, (n_i, n_j), by K_ij; return the sums of K and h along both axes.
-
-    Also returns the totals (weight of wrong pairs, log constants, number of tied pairs), and the pairs that are in none
-    of these sums, as rows (i, j, variance, weight).
-
-    Rows and columns are given by the means, squares and roots of their scores, and their weights.
-    """
-    by_row, by_column, totals = np.zeros((2, len(cross))), np.zeros((5, cross.shape[1])), np.zeros(3)
-    listed = _tile_sites(cross, *rows, *columns, *table, tie_cost, by_row, by_column, totals)
-    return *by_row, *by_column[:2], totals, np.array(listed)[1:]
-
-
 @kernel
-def _tile_sites(
-    cross, mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j,
-    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost, by_row, by_column, totals,
-):  # fmt: skip
-    """Fill ``by_row[2, n_i]``, of zeros ``by_column[5, n_j]`` (the last three are room to work in) and ``totals[3]``.
-
-    Arrays are the caller's: to compile their making takes half as long as all the rest.
-    """
-    listed = [(0.0, 0.0, 0.0, 0.0)]
-    for i in range(cross.shape[0]):
-        by_row[0, i], by_row[1, i] = row_sites(
-            cross[i], i, mean_i[i], square_i[i], root_i[i], weight_i[i], mean_j, square_j, root_j, weight_j,
-            gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-            by_column[0], by_column[1], totals, listed, by_column[2], by_column[3], by_column[4],
-        )  # fmt: skip
-    return listed
-
-
-@kernel
-def small_block_sites(
-    positive, row_weights, first_row, negative, column_weights, first_column, mean, square, root, extended,
+def part_sites(
+    positive, row_weights, first_row, negative, column_weights, first_column, mean, square, root, z, both,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
 ):  # fmt: skip
-    """Sum K, h, (members,), and K z, (members, size), over the partners of each member, for all blocks.
+    """Sum K and h over the partners of each member, (members,), h with a minus for negatives, for all blocks of a part.
 
-    Also returns the totals and the pairs left out, as :func:`tile_sites` does.
+    Also returns the sums of K z, z (members, size), over the partners of each positive, or of ``both`` sides; the
+    totals (weight of wrong pairs, log constants, number of tied pairs); and the pairs that are in none of these sums,
+    as rows (i, j, variance, weight). The first arguments are those of a :class:`Part`.
     """
-    members, size = extended.shape
-    k_point, h_point, by_row = np.zeros(members), np.zeros(members), np.zeros((members, size))
+    k_point, h_point, kz = np.zeros(mean.size), np.zeros(mean.size), np.zeros(z.shape)
     totals = np.zeros(3)
     listed = [(0.0, 0.0, 0.0, 0.0)]
     for block in range(first_row.size - 1):
+        rows = positive[first_row[block] : first_row[block + 1]]
         columns = negative[first_column[block] : first_column[block + 1]]
-        weight_j = column_weights[first_column[block] : first_column[block + 1]]
-        mean_j, square_j, root_j = mean[columns], square[columns], root[columns]
+        weight_j = None if column_weights is None else column_weights[first_column[block] : first_column[block + 1]]
+        mean_j, square_j, root_j, z_j = mean[columns], square[columns], root[columns], z[columns]
         k_column, h_column = np.zeros(columns.size), np.zeros(columns.size)
-        row, weight = np.empty(columns.size), np.empty(columns.size)
-        inverse, position = np.empty(columns.size), np.empty(columns.size)
-        for place in range(first_row[block], first_row[block + 1]):
-            i = positive[place]
-            root_i = root[i]
-            for j in range(columns.size):
-                product = 0.0
-                for k in range(root_i.size):
-                    product += root_i[k] * root_j[j, k]
-                row[j] = product
-            before = len(listed)
+        weight, inverse, position = np.empty(columns.size), np.empty(columns.size), np.empty(columns.size)
+        cross = np.dot(root[rows], root_j.T)  # t_i . t_j, which is overwritten by K
+        for place in range(rows.size):
+            i, before = rows[place], len(listed)
             k_sum, h_sum = row_sites(
-                row, i, mean[i], square[i], root_i, row_weights[place], mean_j, square_j, root_j, weight_j,
+                cross[place], i, mean[i], square[i], root[i], row_weights[first_row[block] + place],
+                mean_j, square_j, root_j, weight_j,
                 gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
                 k_column, h_column, totals, listed, weight, inverse, position,
             )  # fmt: skip
@@ -442,10 +400,14 @@ def small_block_sites(
                 listed[k] = (float(i), float(columns[int(column)]), variance, of_pair)
             k_point[i] += k_sum
             h_point[i] += h_sum
-            for j in range(columns.size):
-                for k in range(size):
-                    by_row[i, k] += row[j] * extended[columns[j], k]
+        products = np.dot(cross, z_j)
+        for place in range(rows.size):
+            kz[rows[place]] += products[place]
         for j in range(columns.size):
             k_point[columns[j]] += k_column[j]
             h_point[columns[j]] -= h_column[j]
-    return k_point, h_point, by_row, totals, np.array(listed)[1:]
+        if both:
+            products = np.dot(cross.T, z[rows])
+            for j in range(columns.size):
+                kz[columns[j]] += products[j]
+    return k_point, h_point, kz, totals, np.array(listed)[1:]

@@ -1,9 +1,9 @@
 """EP with independent priors that are not Gaussian (spike and slab, Laplace, Student-t, signed): fit and posterior.
 
 Each of the d coefficients has a prior site beside the n+ n- pair sites. All priors are mixtures
-(:class:`~pymc_pacauc.problem.problem.PriorSites`), so one engine, :func:`solve`, serves all. A sweep over the pairs
-costs O(n+ n- k + n k^2), a pass over the prior sites O(d k^2); :mod:`~pymc_pacauc.ep.spike_search` finds the fixed
-point. It is the engine of plans whose ``prior`` is not "gaussian".
+(:class:`~pymc_pacauc.problem.problem.PriorSites`), so one engine, :func:`solve`, serves all;
+:mod:`~pymc_pacauc.ep.prior_sites` finds the fixed point. A sweep over the pairs costs O(n+ n- k + n k^2), a pass over
+the prior sites O(d k^2). It is the engine of plans whose ``prior`` is not "gaussian".
 
 *Posterior* (:class:`SitesPosterior`). A Gaussian of theta and, for each coefficient, the marginal given by its site:
 prior times cavity. Draws join them by a Gaussian copula. Where scores have no offset, :class:`LengthOfSites` uses the
@@ -45,22 +45,26 @@ from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leav
 from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.posterior import ByCovariance, NaturalGaussian
-from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, relevant, sparse_gaussian
+from pymc_pacauc.ep.prior_sites import (
+    MatchedSites,
+    SparseGaussian,
+    relevant,
+    settle,
+    solve_sparse,
+    sparse_gaussian,
+)
 from pymc_pacauc.ep.results import Fit, warn_of
 from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.spike_search import (
+from pymc_pacauc.ep.spike_models import (
     DIRECTIONS,
     MOST_SPARSE,
     ModelAverage,
     ModelProposal,
     average_models,
     models_can_be_listed,
-    pair_sums,
-    settle,
-    solve_sparse,
 )
 from pymc_pacauc.ep.start import SWEEPS, continued_start
-from pymc_pacauc.ep.sweep import check_offset, tile_map
+from pymc_pacauc.ep.sweep import check_offset, sweep_sums, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.problem import Problem, Tabulated
@@ -441,7 +445,7 @@ class SitesFit(Fit):
         return spike_slab_gradient(self.problem, self.posterior.gaussian, self.posterior.sites)
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
-        """Draws weighted by exact posterior / proposal; see :mod:`pymc_pacauc.ep.spike_search`."""
+        """Draws weighted by exact posterior / proposal; see :mod:`pymc_pacauc.ep.spike_models`."""
         if self.problem.spikes is not None:
             if not models_can_be_listed(self.problem):
                 raise UnsupportedError(
@@ -474,9 +478,9 @@ class SitesFit(Fit):
         table = SiteTable(problem.gamma_per_pair)
 
         def without(split: Split) -> SparseGaussian | None:
-            removed = pair_sums(replace(problem, pairs=split.touched), q, table, map_tiles)
+            removed = sweep_sums(problem, q.reduced, split.touched, table, map_tiles)
             precision, shift = q.precision - removed.precision, q.shift - removed.shift
-            return sparse_gaussian(precision, shift, q.site_precision, q.site_shift, problem.scores.reduced.rotation)
+            return sparse_gaussian(precision, shift, q.site_precision, q.site_shift, q.rotation)
 
         def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
             start: SparseGaussian | None
@@ -491,8 +495,7 @@ class SitesFit(Fit):
             begin = unsettled if settled is None else settled.q
             found = solve_sparse(left, begin, map_tiles, tolerance=tolerance, max_sweeps=max(sweeps, 1))
             end = (found.point if found.converged or not sweeps else found.following).q
-            mean, root = end.reduced_mean, end.reduced_root
-            return WithoutGroup(mean, root, found.seen.change, found.converged, restarted=settled is None)
+            return WithoutGroup(*end.reduced, found.seen.change, found.converged, restarted=settled is None)
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             return leave_out_pairs(problem, refit, groups, **options)

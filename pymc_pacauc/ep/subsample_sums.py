@@ -34,10 +34,9 @@ from numpy.typing import NDArray
 
 from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.comparison.subsample import SampledBlock, SampledPairs
-from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.sites import CANCELLED, FAST, FINE_PER_UNIT, SiteTable, Tabulated, fine_site_table, row_sites
-from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, TILE_COLUMNS, SiteSums, _add_listed
+from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, TILE_COLUMNS, SiteSums, _add_listed, sweep_sums
 from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import ReducedScores

@@ -30,26 +30,23 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
-from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.sites import (
     MOST_TABLES,
     UPPER,
+    Part,
     SiteTable,
-    SmallBlocks,
-    Tabulated,
     check_gamma_per_pair,
     lowest_rho,
+    part_of,
+    part_sites,
     site_functions,
-    small_block_sites,
-    small_blocks,
-    tile_sites,
 )
 from pymc_pacauc.numerics import FloatArray, cores, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
@@ -64,32 +61,10 @@ WORTH_A_TILE = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Tile:
-    """A part of a block: its rows and columns, and their weights; those of the columns are None where all pairs have
-    one ``weight``, which is None elsewhere.
-    """
+# A part, and the least and largest weight of the pairs that share its table
+Work = tuple[Part, tuple[float, float]]
 
-    rows: NDArray[np.intp]
-    columns: NDArray[np.intp]
-    weight: float | None
-    row_weights: FloatArray
-    column_weights: FloatArray | None
-
-
-@dataclass(frozen=True, eq=False)
-class Work:
-    """The parts of a sweep, and the weights for which it needs tables.
-
-    ``constant_weights``: weights of tiles of one weight. ``weights``: least and largest weight of all other pairs.
-    """
-
-    parts: list[Tile | SmallBlocks]
-    constant_weights: set[float]
-    weights: tuple[float, float] | None
-
-
-_known_work: WeakKeyDictionary[Pairs, dict[int, Work]] = WeakKeyDictionary()
+_known_work: WeakKeyDictionary[Pairs, dict[int, list[Work]]] = WeakKeyDictionary()
 
 
 def cut_work(
@@ -99,31 +74,32 @@ def cut_work(
     small_block: int = SMALL_BLOCK,
     most_weights: int = MOST_TABLES,
     most_tables: int = MOST_TABLES,
-) -> Work:
-    """Divide the pairs into parts of a sweep; cached, because every sweep over the same pairs has the same parts."""
+) -> list[Work]:
+    """Divide the pairs into parts of a sweep; cached, because every sweep over the same pairs has the same parts.
+
+    Parts of one weight have a table each, all others one in common.
+    """
     known = _known_work.setdefault(pairs, {})
     if d not in known:
         known[d] = _cut(pairs, d, small_block, most_weights, most_tables)
     return known[d]
 
 
-def _cut(pairs: Pairs, d: int, small_block: int, most_weights: int, most_tables: int) -> Work:
+def _cut(pairs: Pairs, d: int, small_block: int, most_weights: int, most_tables: int) -> list[Work]:
     small = [block for block in pairs.blocks if block.n_pairs * d <= small_block]
     if len(small) <= FEW:
         small = []
     together = set(map(id, small))
     large = [part for block in pairs.blocks if id(block) not in together for part in _by_weight(block, most_weights)]
-    tables = {block.weight for block in large if block.constant}
-    if len(tables) > most_tables:
-        tables = set()
-    alone = [block.constant and block.weight in tables for block in large]
-    parts: list[Tile | SmallBlocks] = []
-    for block, constant in zip(large, alone, strict=True):
-        parts += _tiles(block, constant)
-    parts += map(small_blocks, _shares(small))
-    varying = [block for block, constant in zip(large, alone, strict=True) if not constant] + small
-    ends = [f(b.row_weights) * f(b.column_weights) for b in varying for f in (np.min, np.max)]
-    return Work(parts, tables, (float(min(ends)), float(max(ends))) if ends else None)
+    few = len({block.weight for block in large if block.constant}) <= most_tables
+    varying = [block for block in large if not (few and block.constant)] + small
+    ends = [float(f(b.row_weights) * f(b.column_weights)) for b in varying for f in (np.min, np.max)] or [1.0]
+    of_all, parts = (min(ends), max(ends)), []
+    for block in large:
+        alone = few and block.constant
+        weights = (block.weight, block.weight) if alone else of_all
+        parts += [(part_of([tile], alone), weights) for tile in _tiles(block)]
+    return parts + [(part_of(share), of_all) for share in _shares(small)]
 
 
 def _by_weight(block: Block, most: int) -> list[Block]:
@@ -141,18 +117,12 @@ def _by_weight(block: Block, most: int) -> list[Block]:
     ]
 
 
-def _tiles(block: Block, constant: bool) -> Iterator[Tile]:
-    """Split a block into tiles: at least eight, for threads, unless these have fewer than 64 rows.
-
-    Tiles carry weights unless ``constant``.
-    """
+def _tiles(block: Block) -> Iterator[Block]:
+    """Split a block into tiles: at least eight, for threads, unless these have fewer than 64 rows."""
     height = min(ROWS_AT_ONCE, max(64, -(-block.positive.size // 8)))
-    weight = block.weight if constant else None
     for top in range(0, block.positive.size, height):
         for left in range(0, block.negative.size, TILE_COLUMNS):
-            part = block.take(slice(top, top + height), slice(left, left + TILE_COLUMNS))
-            column_weights = None if constant else part.column_weights
-            yield Tile(part.positive, part.negative, weight, part.row_weights, column_weights)
+            yield block.take(slice(top, top + height), slice(left, left + TILE_COLUMNS))
 
 
 def _shares(blocks: list[Block]) -> Iterator[list[Block]]:
@@ -186,7 +156,6 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
 
 
 Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
-OfScores = tuple[FloatArray, FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,13 +203,33 @@ def check_offset(problem: Problem) -> None:
         )
 
 
+class GaussianScores(Protocol):
+    """A Gaussian of coefficients: its mean (k,), and ``rooted(rows)``, a root of the covariance of ``rows @ w``."""
+
+    @property
+    def mean(self) -> FloatArray: ...
+    @property
+    def root(self) -> FloatArray: ...
+    def rooted(self, rows: FloatArray) -> FloatArray: ...
+
+
 def score_moments(
-    design: FloatArray, offset: FloatArray, q: NaturalGaussian, map_tiles: Callable[..., Any] = map
+    design: FloatArray, offset: FloatArray, q: GaussianScores, map_tiles: Callable[..., Any] = map
 ) -> ScoreMoments:
     """Compute the moments of ``design @ w + offset`` for w ~ q."""
     _ = q.root  # computed once, before threads ask for it
     root = np.concatenate(list(map_tiles(q.rooted, (design[rows] for rows in _slices(len(design))))))
     return ScoreMoments(design @ q.mean + offset, root, np.einsum("ij,ij->i", root, root))
+
+
+def sweep_sums(
+    problem: Problem, q: GaussianScores, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
+) -> SiteSums:
+    """Sum the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients or the first of them."""
+    space = problem.scores.reduced
+    design = space.design[:, : q.mean.size]
+    moments = score_moments(design, space.offset, q, map_tiles)
+    return sum_sites(design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
 
 
 def sum_sites(
@@ -259,29 +248,11 @@ def sum_sites(
     # With an offset o the score is [z, o] . [w, 1]: sums over the extended rows contain those wanted.
     extended = np.column_stack([design, offset]) if offset.any() else design
     d, size = design.shape[1], extended.shape[1]
-    work = cut_work(pairs, d)
-    sites = tables_for(work, table)
-
-    def job(part: Tile | SmallBlocks) -> PartSums:
-        if isinstance(part, SmallBlocks):
-            return _small_block_sums(part, moments, extended, sites[None], tie_cost)
-        return _tile_sums(part, moments, extended, sites[part.weight], tie_cost)
-
-    k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
-    totals = np.zeros(3)
-    listed: list[Listed] = []
-    for sums in map_tiles(job, work.parts):
-        for index, k_sum, h_sum in sums.points:
-            k_point[index] += k_sum
-            h_point[index] += h_sum
-        by_row[sums.rows] -= sums.by_row
-        totals += sums.totals
-        if sums.listed is not None:
-            listed.append(sums.listed)
-    by_row += (0.5 * k_point)[:, None] * extended
-    half = extended.T @ by_row
-    precision, linear = half + half.T, extended.T @ h_point
-    wrong, log_constant, tied = totals
+    k, h, by_row, (wrong, log_constant, tied), listed = sum_by_row(
+        extended, moments, pairs, table, tie_cost=tie_cost, map_tiles=map_tiles
+    )
+    half = extended.T @ ((0.5 * k)[:, None] * extended - by_row)
+    precision, linear = half + half.T, extended.T @ h
     if listed:
         site_wrong, site_log_constant = _add_listed(listed, moments.mean, extended, table, precision, linear)
         wrong, log_constant = wrong + site_wrong, log_constant + site_log_constant
@@ -292,45 +263,48 @@ def sum_sites(
     return SiteSums(precision, linear, float(log_constant), float(wrong), int(tied))
 
 
-class PartSums(NamedTuple):
-    """Sums over one part: K and h by observation, K z by ``rows``, and in ``totals`` the weight of wrong pairs, log
-    constants and the number of tied pairs; pairs that are in none of these are listed as (i, j, variance, weight),
-    arrays each, or None where there are none.
+class RowSums(NamedTuple):
+    """Sums over the partners of each row: K (n,), h (n,), negative for the lower row of a pair, and K z (n, size).
+
+    ``totals`` are the weight of wrong pairs, log constants and the number of tied pairs. Pairs that are in none of
+    these sums are ``listed`` as (i, j, variance, weight), arrays each.
     """
 
-    points: tuple[tuple[NDArray[np.intp], FloatArray, FloatArray], ...]
-    rows: NDArray[np.intp]
-    by_row: FloatArray
+    k: FloatArray
+    h: FloatArray
+    kz: FloatArray
     totals: FloatArray
-    listed: Listed | None
+    listed: list[Listed]
 
 
-def tables_for(work: Work, table: SiteTable) -> dict[float | None, Tabulated]:
-    """The tables of tiles of one weight each, by weight, and under None that of all others."""
-    found: dict[float | None, Tabulated] = {weight: table.between(weight, weight) for weight in work.constant_weights}
-    return found if work.weights is None else {**found, None: table.between(*work.weights)}
+def sum_by_row(
+    z: FloatArray,
+    moments: ScoreMoments,
+    pairs: Pairs,
+    table: SiteTable,
+    *,
+    tie_cost: float,
+    map_tiles: Callable[..., Any] = map,
+    both: bool = False,
+) -> RowSums:
+    """Sum the sites of ``pairs`` by row; K z over the partners of positives, or of ``both`` sides of each pair."""
+    work = cut_work(pairs, z.shape[1])
+    tables = {weights: table.between(*weights) for _, weights in work}
 
+    def job(each: Work) -> tuple[Part, tuple[FloatArray, ...]]:
+        part, weights = each
+        own = (of[part.members] for of in (moments.mean, moments.square, moments.root, z))
+        return part, part_sites(*part[1:], *own, both, *tables[weights], tie_cost)
 
-def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, table: Tabulated, tie_cost: float) -> PartSums:
-    rows, columns = _of(moments, tile.rows), _of(moments, tile.columns)
-    cross = rows[2] @ columns[2].T  # t_i . t_j, (rows, columns); the kernel overwrites it by K
-    k_row, h_row, k_column, h_column, totals, far = tile_sites(
-        cross, (*rows, tile.row_weights), (*columns, tile.column_weights), table, tie_cost
-    )
-    at = far[:, :2].astype(np.intp)
-    listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], far[:, 2], far[:, 3]) if len(far) else None
-    points = ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column))
-    return PartSums(points, tile.rows, cross @ extended[tile.columns], totals, listed)
-
-
-def _small_block_sums(
-    part: SmallBlocks, moments: ScoreMoments, extended: FloatArray, table: Tabulated, tie_cost: float
-) -> PartSums:
-    own = (*_of(moments, part.members), extended[part.members])
-    k_point, h_point, by_row, totals, far = small_block_sites(*part[1:], *own, *table, tie_cost)
-    at = part.members[far[:, :2].astype(np.intp)]
-    listed = (at[:, 0], at[:, 1], far[:, 2], far[:, 3]) if len(far) else None
-    return PartSums(((part.members, k_point, h_point),), part.members, by_row, totals, listed)
+    found = RowSums(np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, z.shape[1])), np.zeros(3), [])
+    for part, (k, h, kz, totals, far) in map_tiles(job, work):
+        for total, each in zip(found[:3], (k, h, kz), strict=True):
+            total[part.members] += each
+        found.totals[:] += totals
+        if len(far):
+            at = part.members[far[:, :2].astype(np.intp)]
+            found.listed.append((at[:, 0], at[:, 1], far[:, 2], far[:, 3]))
+    return found
 
 
 def _add_listed(
@@ -372,7 +346,3 @@ def listed_sites(
 
 def _slices(size: int) -> list[slice]:
     return [slice(start, start + ROWS_AT_ONCE) for start in range(0, size, ROWS_AT_ONCE)]
-
-
-def _of(moments: ScoreMoments, index: NDArray[np.intp]) -> OfScores:
-    return moments.mean[index], moments.square[index], moments.root[index]

@@ -17,8 +17,8 @@ from pymc_pacauc.comparison.kinds import class_against_rest, ordered_classes, st
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk, pair_risk
 from pymc_pacauc.estimator import base
-from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, fit_softmax
-from pymc_pacauc.estimator.posterior import fit_scores
+from pymc_pacauc.estimator.calibration import FittedScore, calibrate, fit_softmax
+from pymc_pacauc.estimator.posterior import Rows, fit_scores
 from pymc_pacauc.numerics import FloatArray
 
 
@@ -201,9 +201,9 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         if self.class_weight is not None and self.calibration is None:
             raise ValueError('class_weight= is for probabilities, and calibration=None has none: use "auto".')
         recipe = self._recipe()
-        X, y, weights, strata, groups = self._training(X, y, sample_weight, strata, groups)
+        X, y = self._validate_rows(X, y, fitting=True)
         check_classification_targets(y)
-        weights, X, y, strata, groups = base.weighted_rows(weights, X, y, strata, groups)
+        weights, strata, groups, X, y = base.checked_rows(sample_weight, strata, groups, X, y)
         classes, place = np.unique(y, return_inverse=True)
         leaves_out = self.calibration is not None or recipe.gamma == "cv"
         _check_classes(classes, place, leaves_out)
@@ -211,9 +211,9 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         if self.class_weight is not None:
             counted = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
 
-        def score(part: NDArray[np.intp], pairs: Pairs) -> CalibratedScore:
+        def score(part: NDArray[np.intp], pairs: Pairs) -> FittedScore:
             folds = base.usable_folds(pairs, groups, leaves_out)
-            posterior = fit_scores(recipe, X, pairs, sample_weight=weights, folds=folds, groups=groups)
+            posterior = fit_scores(recipe, Rows(X, pairs, weights, groups, folds))
             recipe.tell("calibrating")
             return calibrate(posterior, part, sample_weight=counted, calibration=self.calibration, folds=folds)
 
@@ -274,8 +274,7 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
                 raise ValueError("return_std=True is for one score; for several use scores_[k].posterior.std(X).")
             standard = np.column_stack([each.standard(X) for each in self.scores_])
             return standard if self.calibration is None else self.softmax_.decision(standard)
-        [score] = self.scores_
-        return (score.decision(X), score.posterior.std(X)) if return_std else score.decision(X)
+        return self._decide(X, return_std)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each row; of two, the one whose probability exceeds 1/2.
@@ -404,14 +403,12 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         True
         """
         check_is_fitted(self)
-        weights = base.check_weights(sample_weight, self._validate_rows(X))
         scores, labels = self.decision_function(X), column_or_1d(y)
         check_consistent_length(scores, labels)
-        strata = base.check_rows("strata", strata, len(labels))
         if not np.isin(labels, self.classes_).all():
             raise ValueError(f"y has labels that were not seen in fit: {np.setdiff1d(labels, self.classes_)}.")
+        weights, strata, _, scores, labels = base.checked_rows(sample_weight, strata, None, scores, labels)
         place = np.searchsorted(self.classes_, labels)
-        weights, scores, place, strata = base.weighted_rows(weights, scores, place, strata)
         present = np.unique(place)
         if present.size < 2:
             raise ValueError("Only one class is present in y_true. The AUC is not defined in that case.")

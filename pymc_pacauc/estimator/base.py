@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_non_negative
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from pymc_pacauc.array_result import stats_of
 from pymc_pacauc.certify.certificate import certificate
@@ -103,25 +103,12 @@ def check_options(estimator: BaseEstimator) -> None:
     """Refuse parameters that are none of their ``CHOICES``."""
     for name, choices in CHOICES.items():
         value = getattr(estimator, name, choices[0])
-        if isinstance(value, str | int | np.bool_ | None) and value in choices:
-            continue
         if name == "gamma" and not isinstance(value, str):
             check_gamma(value)
-            continue
-        allowed = "True or False" if choices is YES_OR_NO else f"one of {', '.join(map(repr, choices))}"
-        number = ", or one finite number > 0" * (name == "gamma")
-        raise ValueError(f"{name} must be {allowed}{number}; got {value!r}.")
-
-
-def check_weights(sample_weight: Any, X: FloatArray) -> FloatArray | None:
-    """Return one weight >= 0 per row, or None where none are given."""
-    if sample_weight is None:
-        return None
-    weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-    check_non_negative(weights, "`sample_weight`")
-    if not weights.any():
-        raise ValueError("sample_weight is zero for every row: no sample of any class is left.")
-    return weights
+        elif not (isinstance(value, str | int | np.bool_ | None) and value in choices):
+            allowed = "True or False" if choices is YES_OR_NO else f"one of {', '.join(map(repr, choices))}"
+            number = ", or one finite number > 0" * (name == "gamma")
+            raise ValueError(f"{name} must be {allowed}{number}; got {value!r}.")
 
 
 def usable_folds(pairs: Pairs, groups: NDArray[np.intp] | None, needed: bool) -> int:
@@ -134,33 +121,39 @@ def usable_folds(pairs: Pairs, groups: NDArray[np.intp] | None, needed: bool) ->
             comparison_folds(pairs, folds, np.random.default_rng(0), groups)
         except ValueError as error:
             reason = str(error)
-            continue
-        if folds < FOLDS and needed:
-            warnings.warn(f"y has rows for {folds} folds only, not for {FOLDS}. ({reason})", stacklevel=6)
-        return folds
-    if not needed:
-        return 0
-    raise ValueError(
-        "y must have at least two observations (or groups) of each class, or two events: one to fit, one to leave out. "
-        f"{reason}"
-    )
+        else:
+            if folds < FOLDS and needed:
+                warnings.warn(f"y has rows for {folds} folds only, not for {FOLDS}. ({reason})", stacklevel=6)
+            return folds
+    if needed:
+        raise ValueError(
+            "y must have at least two observations (or groups) of each class, or two events: one to fit, one to leave "
+            f"out. {reason}"
+        )
+    return 0
 
 
-def check_rows(name: str, values: Any, n: int) -> NDArray[Any] | None:
-    """Return one label per row, or None."""
-    if values is None:
-        return None
-    labels = np.asarray(values)
-    if labels.shape != (n,):
-        raise ValueError(f"{name} must have shape ({n},), one label per sample; got {labels.shape}.")
-    return labels
+def checked_rows(sample_weight: Any, strata: Any, groups: Any, first: FloatArray, *arrays: Any) -> tuple[Any, ...]:
+    """Check weights and labels of the rows of ``first``, and leave out rows of weight zero, as scikit-learn does.
 
-
-def weighted_rows(weights: FloatArray | None, *arrays: Any) -> tuple[Any, ...]:
-    """Return the weights and these arrays without rows of weight zero, which to scikit-learn are not there."""
-    if weights is None:
-        return None, *arrays
-    return tuple(None if each is None else each[weights > 0.0] for each in (weights, *arrays))
+    Returns
+    -------
+    tuple
+        Weights, strata and the number of each row's group (None where not given), ``first`` and ``arrays``.
+    """
+    labels = []
+    for name, values in (("strata", strata), ("groups", groups)):
+        labels.append(None if values is None else np.asarray(values))
+        if values is not None and np.shape(values) != (len(first),):
+            raise ValueError(f"{name} must have shape ({len(first)},), one label per sample; got {np.shape(values)}.")
+    strata, groups = labels[0], None if groups is None else group_codes(labels[1], len(first))
+    if sample_weight is None:
+        return None, strata, groups, first, *arrays
+    weights = _check_sample_weight(sample_weight, first, dtype=np.float64, ensure_non_negative=True)
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every row: no sample of any class is left.")
+    columns = (weights, strata, groups, first, *arrays)
+    return tuple(None if each is None else each[weights > 0.0] for each in columns)
 
 
 class ScoreEstimator(BaseEstimator):
@@ -224,13 +217,10 @@ class ScoreEstimator(BaseEstimator):
     @property
     def approximation_(self) -> Any:
         """Fit on arrays, :class:`~pymc_pacauc.arrays.Fit`."""
-        return self._each(self._fit_of)
-
-    @staticmethod
-    def _fit_of(score: Any) -> Any:
-        if not score.posterior.has_data:
+        check_is_fitted(self)
+        if not self.scores_[0].posterior.has_data:
             raise AttributeError(KEEP)
-        return score.posterior.fit
+        return self._each(lambda each: each.posterior.fit)
 
     @property
     def certificate_(self) -> Any:
@@ -351,7 +341,7 @@ class ScoreEstimator(BaseEstimator):
         if posteriors[0].features is None:
             self.coef_ = self._shaped([each.coef for each in posteriors])
         self.gamma_ = self._each(lambda each: each.posterior.record.gamma)
-        self.log_evidence_ = self._each(lambda each: each.posterior.log_evidence)
+        self.log_evidence_ = self._each(lambda each: each.posterior.result.evidence.estimate)
 
     def _shaped(self, rows: Sequence[FloatArray]) -> FloatArray:
         """One row for each score."""
@@ -363,19 +353,24 @@ class ScoreEstimator(BaseEstimator):
         found = [read(each) for each in self.scores_]
         return found[0] if len(found) == 1 else found
 
-    def _training(
-        self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any
-    ) -> tuple[FloatArray, Any, FloatArray | None, NDArray[Any] | None, NDArray[np.intp] | None]:
-        """Rows, labels, weights, strata and the number of each row's group, as scikit-learn checks them."""
-        checked = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, accept_sparse="csr")
-        X, y = (checked, None) if isinstance(y, str) else checked
-        X = dense(X)
-        strata, labels = (check_rows(*each, len(X)) for each in (("strata", strata), ("groups", groups)))
-        return X, y, check_weights(sample_weight, X), strata, None if labels is None else group_codes(labels, len(X))
+    def _validate_rows(self, *data: Any, fitting: bool = False) -> Any:
+        """Return rows X, and labels where they are given, as scikit-learn checks them; X dense.
 
-    def _validate_rows(self, X: Any) -> FloatArray:
-        check_is_fitted(self)
-        return dense(validate_data(self, X, dtype=np.float64, reset=False, accept_sparse="csr"))
+        Sparse rows are made dense, as centring would make them anyway.
+        """
+        if not fitting:
+            check_is_fitted(self)
+        least = 2 if fitting else 1
+        options: dict[str, Any] = {"dtype": np.float64, "reset": fitting, "ensure_min_samples": least}
+        found = validate_data(self, *data, accept_sparse="csr", **options)
+        X, *y = found if isinstance(found, tuple) else (found,)
+        X = X.toarray() if issparse(X) else X
+        return (X, *y) if y else X
+
+    def _decide(self, X: FloatArray, return_std: bool) -> Any:
+        """The decisions of the only score, and their standard deviations where asked for."""
+        [score] = self.scores_
+        return (score.decision(X), score.posterior.std(X)) if return_std else score.decision(X)
 
     def _seed(self) -> int:
         """``random_state`` as a number; a RandomState moves on with every use, as everywhere in scikit-learn."""
@@ -397,8 +392,3 @@ class ScoreEstimator(BaseEstimator):
 
         kept = tuple(with_figures(self, each).without_data() for each in self.scores_)
         return {**state, "scores_": kept}
-
-
-def dense(X: Any) -> FloatArray:
-    """Return rows as a dense array: centring would make sparse columns dense anyway."""
-    return X.toarray() if issparse(X) else X

@@ -20,7 +20,8 @@ doi:10.1145/775047.775151, for isotonic calibration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -177,13 +178,24 @@ def fit_softmax(scores: FloatArray, place: NDArray[np.intp], weights: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedScore:
+class FittedScore:
     """A score, the probabilities that it stands for, and where classes begin.
+
+    A score of censored times has no classes, so no probabilities; its zero is the average training row.
 
     Attributes
     ----------
     posterior : ScorePosterior
         Posterior of the score.
+    outcome : array or None
+        The class of each training row; for censored times 1 for an event of the cause of interest, 2 for others, 0
+        where it was censored. None where it is not kept, as the next two.
+    weights : array or None
+        Weight of each training row in the probabilities.
+    time : array or None
+        Time of each training row, if it is a censored one.
+    folds : int
+        Number of folds that rows are left out by; 0 where they are not.
     center, spread : float
         Mean and standard deviation of the training rows' scores: calibration uses ``(score - center) / spread``.
     maps : tuple
@@ -191,25 +203,25 @@ class CalibratedScore:
         not calibrated.
     cuts : array
         For each boundary, the score above which a row is called so.
-    held_out : array or None
-        The cross-fitted score of each training row, in standard units; None where it is not kept, or there is none.
-    place : array or None
-        The class of each training row; None where it is not kept.
-    weights : array or None
-        Weight of each training row in the probabilities; None where it is not kept.
     figures : Figures or None
         Numbers of the report, where the rows that they are computed from are not kept.
     """
 
     posterior: ScorePosterior
-    center: float
-    spread: float
-    maps: tuple[Any, ...]
-    cuts: FloatArray
-    held_out: FloatArray | None
-    place: NDArray[np.intp] | None
+    outcome: NDArray[np.intp] | None
     weights: FloatArray | None = None
+    time: FloatArray | None = None
+    folds: int = 0
+    center: float = 0.0
+    spread: float = 1.0
+    maps: tuple[Any, ...] = ()
+    cuts: FloatArray = field(default_factory=lambda: np.zeros(1))
     figures: Any = None
+
+    @cached_property
+    def held_out(self) -> FloatArray | None:
+        """The cross-fitted score of each training row, in standard units; None where there is none."""
+        return None if self.folds == 0 else cross_fit(self.posterior, self.folds).mean(axis=0)
 
     def standard(self, X: FloatArray) -> FloatArray:
         """Scores in standard units."""
@@ -240,9 +252,9 @@ class CalibratedScore:
         """Return the index of each row's class."""
         return (self.posterior.score(X)[:, None] > self.cuts).sum(axis=1)
 
-    def without_data(self) -> CalibratedScore:
+    def without_data(self) -> FittedScore:
         """The same without anything that has a row for each training row."""
-        return replace(self, posterior=self.posterior.without_data(), held_out=None, place=None, weights=None)
+        return replace(self, posterior=self.posterior.without_data(), outcome=None, weights=None, time=None)
 
 
 def calibrate(
@@ -252,7 +264,7 @@ def calibrate(
     sample_weight: FloatArray | None,
     calibration: str | None,
     folds: int,
-) -> CalibratedScore:
+) -> FittedScore:
     """Calibrate a posterior on its own rows, of which ``place`` is the class, 0, 1, ..., by leaving out folds.
 
     Without calibration a row is called positive where its score is above that of the average training row, and of
@@ -269,7 +281,7 @@ def calibrate(
         if len(boundaries) > 1:
             below = np.average(place[:, None] < np.array(boundaries), axis=0, weights=weights)
             cuts = np.quantile(score, below - 1e-9, weights=weights, method="inverted_cdf")
-        return CalibratedScore(posterior, center, spread, (), cuts, None, place)
+        return FittedScore(posterior, place, center=center, spread=spread, cuts=cuts)
     scores = cross_fit(posterior, folds)
     maps: list[Any] = []
     for boundary in boundaries:
@@ -282,4 +294,5 @@ def calibrate(
         else:
             maps.append(fit_sigmoid(scores.ravel(), above, each))
     cuts = center + spread * np.maximum.accumulate([each.crossing(0.5) for each in maps])
-    return CalibratedScore(posterior, center, spread, tuple(maps), cuts, scores.mean(axis=0), place, weights)
+    calibrated = {"center": center, "spread": spread, "maps": tuple(maps), "cuts": cuts}
+    return FittedScore(replace(posterior, held=scores), place, weights, folds=folds, **calibrated)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,37 +12,11 @@ from pymc_pacauc.comparison.censored import concordance, event_codes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.estimator import base
-from pymc_pacauc.estimator.posterior import ScorePosterior, cross_fit, fit_scores
+from pymc_pacauc.estimator.calibration import FittedScore
+from pymc_pacauc.estimator.posterior import Rows, fit_scores
 from pymc_pacauc.numerics import FloatArray, numeric_array
 
 Observed = tuple[NDArray[np.intp], FloatArray, FloatArray | None]  # events, times, entry times
-
-
-@dataclass(frozen=True, eq=False)
-class RiskScore:
-    """A score of censored times: no classes, so no threshold; zero is the average training row.
-
-    ``event`` (1 for the cause of interest, 2 for others, 0 where it was censored) and ``time`` of the training rows are
-    None where they are not kept; then ``figures`` are what the report shows.
-    """
-
-    posterior: ScorePosterior
-    folds: int
-    event: NDArray[np.intp] | None
-    time: FloatArray | None
-    figures: Any = None
-
-    origin = 0.0
-    maps = ()  # to probabilities
-
-    @cached_property
-    def held_out(self) -> FloatArray | None:
-        """The cross-fitted score of each training row, in standard units; None where there are too few for folds."""
-        return None if self.folds == 0 else cross_fit(self.posterior, self.folds).mean(axis=0)
-
-    def without_data(self) -> RiskScore:
-        """The same without anything that has a row for each training row."""
-        return replace(self, posterior=self.posterior.without_data(), event=None, time=None)
 
 
 class ConcordanceEstimator(base.ScoreEstimator):
@@ -181,16 +153,16 @@ class ConcordanceEstimator(base.ScoreEstimator):
         array([ True])
         """
         recipe = self._recipe()
-        X, _, weights, strata, groups = self._training(X, "no_validation", sample_weight, strata, groups)
-        weights, X, strata, groups, *observed = base.weighted_rows(
-            weights, X, strata, groups, *event_and_time(y, len(X))
+        X = self._validate_rows(X, fitting=True)
+        weights, strata, groups, X, *observed = base.checked_rows(
+            sample_weight, strata, groups, X, *event_and_time(y, len(X))
         )
         pairs = self._pairs(observed, strata, weights)
         folds = base.usable_folds(pairs, groups, recipe.gamma == "cv")
-        posterior = fit_scores(recipe, X, pairs, sample_weight=weights, folds=folds, groups=groups)
+        posterior = fit_scores(recipe, Rows(X, pairs, weights, groups, folds))
         event, time, _ = observed
         mine = np.where(event == self.cause, 1, np.where(event > 0, 2, 0))
-        self._keep([RiskScore(posterior, folds, mine, time)])
+        self._keep([FittedScore(posterior, mine, time=time, folds=folds)])
 
     def _shaped(self, rows: Sequence[FloatArray]) -> FloatArray:
         return rows[0]
@@ -224,9 +196,7 @@ class ConcordanceEstimator(base.ScoreEstimator):
         >>> int(pac.ConcordanceEstimator("ridge", gamma=5.0).fit(X, y).predict(X).argmax())
         5
         """
-        X = self._validate_rows(X)
-        posterior = self.scores_[0].posterior
-        return (posterior.score(X), posterior.std(X)) if return_std else posterior.score(X)
+        return self._decide(self._validate_rows(X), return_std)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None) -> float:
         """Compute the concordance of the mean risk score with times, Harrell's or Uno's as in the fit.
@@ -261,9 +231,7 @@ class ConcordanceEstimator(base.ScoreEstimator):
         """
         scores = self.predict(X)
         observed: Sequence[Any] = event_and_time(y, len(scores))
-        strata = base.check_rows("strata", strata, len(scores))
-        weights = base.check_weights(sample_weight, scores)
-        weights, scores, strata, *observed = base.weighted_rows(weights, scores, strata, *observed)
+        weights, strata, _, scores, *observed = base.checked_rows(sample_weight, strata, None, scores, *observed)
         return 1.0 - float(pair_risk(scores[None], self._pairs(observed, strata, weights))[0])
 
     def _pairs(self, observed: Sequence[Any], strata: Any, weights: FloatArray | None) -> Pairs:

@@ -29,10 +29,10 @@ References: Wolpert (1992), doi:10.1016/S0893-6080(05)80023-1, and Breiman (1996
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -42,7 +42,7 @@ from scipy import sparse
 from scipy.special import ndtri
 from sklearn.preprocessing import StandardScaler
 
-from pymc_pacauc.array_result import ArrayResult, Estimate, KnownResult, Result, gibbs_divergence
+from pymc_pacauc.array_result import ArrayResult, Estimate, KnownResult, Result, gibbs_result
 from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
@@ -147,6 +147,31 @@ class Recipe:
         """Print what is done next, with ``verbose``."""
         if self.verbose:
             print(f"[pymc_pacauc] {sentence}", flush=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training rows.
+
+    Attributes
+    ----------
+    X : array of shape (n, d)
+        Covariates.
+    pairs : Pairs
+        Which rows are compared, with their weights.
+    weights : array of shape (n,) or None
+        Weights of rows in the centre and the scale of the columns.
+    groups : array of int, shape (n,), or None
+        Group of each row, where groups are the independent units.
+    folds : int or array of int
+        Number of folds, 0 where there are too few rows, or the fold of every row in each assignment.
+    """
+
+    X: FloatArray
+    pairs: Pairs
+    weights: FloatArray | None
+    groups: NDArray[np.intp] | None
+    folds: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,10 +320,6 @@ class ScorePosterior:
         """The posterior as a :class:`~pymc_pacauc.array_result.Result`."""
         return ArrayResult(self.fit, self.record) if self.known is None else self.known
 
-    @property
-    def log_evidence(self) -> float:
-        return self.result.evidence.estimate
-
     def without_data(self) -> Self:
         """The same posterior as moments and numbers, without anything that has a row for each training row."""
         if not self.has_data:
@@ -316,45 +337,26 @@ class ScorePosterior:
         )
 
 
-def fit_scores(
-    recipe: Recipe,
-    X: FloatArray,
-    pairs: Pairs,
-    *,
-    sample_weight: FloatArray | None,
-    folds: int,
-    groups: NDArray[np.intp] | None,
-) -> ScorePosterior:
-    """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
+def fit_scores(recipe: Recipe, rows: Rows) -> ScorePosterior:
+    """Fit the scores of these rows."""
     context = copy_context()
     context.run(ADVICE.set, recipe.advice)
-    fit_one = partial(_fit_part, X=X, pairs=pairs, sample_weight=sample_weight, groups=groups)
-    if recipe.prior != "auto":
-        return context.run(fit_one, recipe, folds=folds)
-    return context.run(_fit_average, recipe, X, pairs, folds, fit_one)
+    return context.run(_fit_average if recipe.prior == "auto" else _fit_part, recipe, rows)
 
 
-def _fit_part(
-    recipe: Recipe,
-    *,
-    X: FloatArray,
-    pairs: Pairs,
-    sample_weight: FloatArray | None,
-    folds: int | NDArray[np.intp],
-    groups: NDArray[np.intp] | None,
-) -> ScorePosterior:
-    """Fit the scores of these rows under one prior; ``folds`` is their number, or the fold of every row."""
-    columns = learn_columns(X, sample_weight, recipe.standardize)
-    design = columns.apply(X)
+def _fit_part(recipe: Recipe, rows: Rows) -> ScorePosterior:
+    """Fit the scores of these rows under one prior."""
+    columns = learn_columns(rows.X, rows.weights, recipe.standardize)
+    design = columns.apply(rows.X)
     order = gammas.content_order(design)  # the same rows choose under every prior
-    tuning = gammas.pairs_of_few(pairs, TUNING_ROWS, order)
+    tuning = gammas.pairs_of_few(rows.pairs, TUNING_ROWS, order)
     features: KernelFeatures | AdditiveFeatures | None = None
     if recipe.prior == "gp":
-        columns = replace(columns, robust=additive_features(design, sample_weight))
-        design = columns.apply(X)
+        columns = replace(columns, robust=additive_features(design, rows.weights))
+        design = columns.apply(rows.X)
         features = _process_features(recipe, design, tuning, order)
     elif recipe.prior == "additive":
-        features = additive_features(design, sample_weight)
+        features = additive_features(design, rows.weights)
     design = design if features is None else features.transform(design)
     if recipe.prior == "spike_slab":
         p = problems.default_inclusion_probability(design.shape[1])
@@ -365,26 +367,26 @@ def _fit_part(
     prior: Any = SimpleNamespace(problem=problem, fit=None, number=1, shrinkage=None)
     if recipe.prior == "gaussian":
         recipe.tell("choosing the prior's covariance")
-        prior = choose_shrinkage(problem, weights=sample_weight, n_jobs=recipe.n_jobs)
+        prior = choose_shrinkage(problem, weights=rows.weights, n_jobs=recipe.n_jobs)
     elif recipe.prior == "additive":
         recipe.tell("choosing the prior's smoothness")
-        prior = choose_bend(problem, X.shape[1], weights=sample_weight, n_jobs=recipe.n_jobs)
-    problem = replace(prior.problem, pairs=pairs)
+        prior = choose_bend(problem, rows.X.shape[1], weights=rows.weights, n_jobs=recipe.n_jobs)
+    problem = replace(prior.problem, pairs=rows.pairs)
     pilot = None if recipe.method == "vb" else prior.fit
-    found, choice = fit_at_gamma(recipe, problem, tuning, folds=folds, groups=groups, priors=prior.number, pilot=pilot)
+    found, choice = fit_at_gamma(recipe, rows, problem, tuning, prior.number, pilot)
     record = replace(
         fitted_to_problem(found.problem, "TemperingSMC" if recipe.method == "smc" else found.method),
         tuned_prior=recipe.prior == "gp",
         priors=prior.number,
         own_scales=bool(recipe.standardize) or recipe.prior in ("gaussian", "additive"),
     )
-    record = record if groups is None else record.with_groups(pairs, groups)
+    record = record if rows.groups is None else record.with_groups(rows.pairs, rows.groups)
     mean, draws, known = found.posterior.mean, None, None
     if recipe.method == "smc":
         recipe.tell("tempering")
         draws, known = temper(found, record, recipe.rng)
         mean = draws.mean(axis=0)
-    return ScorePosterior(columns, features, prior.shrinkage, record, found, mean, choice, draws, known, groups)
+    return ScorePosterior(columns, features, prior.shrinkage, record, found, mean, choice, draws, known, rows.groups)
 
 
 def _process_features(recipe: Recipe, design: FloatArray, tuning: Pairs, order: NDArray[np.intp]) -> KernelFeatures:
@@ -403,18 +405,12 @@ def _process_features(recipe: Recipe, design: FloatArray, tuning: Pairs, order: 
 
 
 def fit_at_gamma(
-    recipe: Recipe,
-    problem: problems.Problem,
-    tuning: Pairs,
-    *,
-    folds: Any,
-    groups: NDArray[np.intp] | None,
-    priors: int,
-    pilot: Fit | None,
+    recipe: Recipe, rows: Rows, problem: problems.Problem, tuning: Pairs, priors: int, pilot: Fit | None
 ) -> tuple[Fit, gammas.GammaChoice | None]:
     """Fit at the given or chosen gamma; return the fit, and the choice if folds made it.
 
-    Folds choose gamma by the pairs ``tuning``. A ``pilot``, a fit to these at any gamma, saves a fit.
+    Folds choose gamma by the pairs ``tuning``. A ``pilot``, a fit to these at any gamma, saves a fit. ``priors`` is the
+    number of priors that were compared, which a certificate counts.
     """
     gamma, shares, n_jobs = recipe.gamma, row_shares(problem.pairs), recipe.n_jobs
     method = "ep" if recipe.method == "smc" else recipe.method
@@ -424,13 +420,14 @@ def fit_at_gamma(
     if gamma == "certificate":  # which holds for any choice of gamma; where the prior was tuned, a criterion still
         fits = list(gammas.fits_along_gamma(problem, gammas.certificate_gammas(shares), method, n_jobs=n_jobs))
         fits = [each for each in fits if each.converged] or fits
-        options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": groups}
+        options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": rows.groups}
         return max(fits, key=lambda each: certificate(ArrayResult(each), **options).auc), None
     if gamma == "cv":
-        words = f"choosing gamma by {folds if isinstance(folds, int) else int(folds.max()) + 1} folds: "
-        options = {"method": method, "groups": groups, "n_jobs": n_jobs, "tuning": tuning, "start": pilot}
+        number_of_folds = rows.folds if isinstance(rows.folds, int) else int(rows.folds.max()) + 1
+        words = f"choosing gamma by {number_of_folds} folds: "
+        options = {"method": method, "groups": rows.groups, "n_jobs": n_jobs, "tuning": tuning, "start": pilot}
         options["callback"] = lambda number: recipe.tell(f"{words}{number} values done")
-        choice = gammas.choose_gamma(problem, folds=folds, **options)
+        choice = gammas.choose_gamma(problem, folds=rows.folds, **options)
         gamma, start = choice.gamma, pilot if tuning is problem.pairs else None
     elif gamma == "default":
         gamma = 4.0 * shares.size
@@ -461,8 +458,7 @@ def temper(start: Fit, record: Provenance, rng: np.random.Generator) -> tuple[Fl
     excess = np.bincount(state.population.parent, risk - risk.mean()) / risk.size  # draws of one parent are dependent
     mean_risk = Estimate(float(risk.mean()), float(np.sqrt(excess @ excess)))
     evidence = combine(state.stages[-1].log_evidence, state.stages[-1].log_evidence_variance)
-    divergence = gibbs_divergence(start.problem.gamma, mean_risk, evidence)
-    return theta, KnownResult(record, evidence, mean_risk, divergence, gaussian=False, caveat="")
+    return theta, gibbs_result(record, mean_risk, evidence)
 
 
 def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]:
@@ -547,16 +543,14 @@ class AveragedPosterior(ScorePosterior):
         return replace(super().without_data(), parts=tuple(part.without_data() for part in self.parts))
 
 
-def _fit_average(
-    recipe: Recipe, X: FloatArray, pairs: Pairs, folds: int, fit_one: Callable[..., ScorePosterior]
-) -> AveragedPosterior:
-    """Fit the parts and weight them by their scores of rows left out, where there are ``folds``."""
-    names = PARTS if np.ptp(X, axis=0).any() and X.shape[1] <= len(X) else PARTS[:1]
+def _fit_average(recipe: Recipe, rows: Rows) -> AveragedPosterior:
+    """Fit the parts and weight them by their scores of rows left out, where there are folds."""
+    names = PARTS if np.ptp(rows.X, axis=0).any() and rows.X.shape[1] <= len(rows.X) else PARTS[:1]
     parts: list[ScorePosterior] = []
     for name in names:
         recipe.tell(f'part "{name}"')
-        shared = parts[0].choice.folds if parts and parts[0].choice is not None else folds
-        parts.append(fit_one(replace(recipe, prior=name), folds=shared))
+        shared = parts[0].choice.folds if parts and parts[0].choice is not None else rows.folds
+        parts.append(_fit_part(replace(recipe, prior=name), replace(rows, folds=shared)))
     kept = [k for k, near in enumerate(_not_behind(parts)) if near or k == 0]
     parts = [parts[k] for k in kept]
     recipe.tell("weighting the parts by rows left out")
@@ -571,11 +565,11 @@ def _fit_average(
         unit=np.where(unit > 0.0, unit, 1.0),
     )
     averaged = replace(averaged, record=replace(averaged.record, tuned_prior=True))
-    if folds == 0:
+    if rows.folds == 0:
         return averaged
-    assigned = calibration_folds(parts[0], folds)
-    held = np.array([cross_fit(part, folds, assigned) for part in parts])  # (parts, assignments, rows)
-    tuning = gammas.pairs_of_few(pairs, TUNING_ROWS, np.argsort(scores[0], kind="stable"))
+    assigned = calibration_folds(parts[0], rows.folds)
+    held = np.array([cross_fit(part, rows.folds, assigned) for part in parts])  # (parts, assignments, rows)
+    tuning = gammas.pairs_of_few(rows.pairs, TUNING_ROWS, np.argsort(scores[0], kind="stable"))
     averaged = replace(averaged, weights=stacked_weights(held.mean(axis=1).T, tuning))
     unit_of_all = float(np.std(averaged.training_scores)) or 1.0
     return replace(averaged, held=stacked_scores(held, assigned, tuning) / unit_of_all)

@@ -6,7 +6,6 @@ The page is made from :class:`Figures`, a few hundred numbers, which a pickle ke
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -18,11 +17,16 @@ from platform import python_version
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
-from sklearn.metrics import confusion_matrix
+import pandas as pd
+import xarray as xr
+from scipy.special import ndtri
+from sklearn.metrics import precision_score, recall_score
 
 import pymc_pacauc
-from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION
+from pymc_pacauc.analysis.evaluate import roc
+from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION, draw_band
+from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN, draw_shape, plot_roc
+from pymc_pacauc.analysis.summary import coefficient_table
 from pymc_pacauc.comparison.censored import survival_curve
 from pymc_pacauc.comparison.folds import strata_of
 from pymc_pacauc.comparison.risk import pair_risk
@@ -32,7 +36,7 @@ from pymc_pacauc.problem.additive_features import AdditiveFeatures
 CI_PROB = 0.9  # of all intervals and bands on the page
 
 STYLE = """
-:root { color-scheme: light; --ink: #1c2733; --soft: #5b6875; --line: #dfe4ea; --blue: #0072B2; }
+:root { color-scheme: light; --ink: #1c2733; --soft: #5b6875; --line: #dfe4ea; }
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; color: var(--ink); background: #fff;
        margin: 0 auto; padding: 1.5rem clamp(1rem, 4vw, 3rem); max-width: 72rem; overflow-wrap: break-word; }
@@ -47,16 +51,8 @@ figure { margin: 0; max-width: 34rem; } figure svg { width: 100%; height: auto; 
 figcaption { color: var(--soft); font-size: .9rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
-td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; }
-td:first-child { overflow-wrap: anywhere; min-width: 5rem; }
-.range { position: relative; height: .9rem; min-width: 12rem; }
-.range i { position: absolute; top: .4rem; height: 2px; background: var(--blue); }
-.range u { position: absolute; top: .15rem; width: .6rem; height: .6rem; margin-left: -.3rem; border-radius: 50%;
-           background: var(--blue); }
-.range s { position: absolute; top: 0; bottom: 0; width: 1px; background: #b6c0ca; }
-@media (max-width: 40rem) {
-  .range { display: none; } table { font-size: .75rem; width: 100%; } th, td { padding: .25rem .2rem; }
-}
+th:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; min-width: 5rem; }
+@media (max-width: 40rem) { table { font-size: .75rem; width: 100%; } th, td { padding: .25rem .2rem; } }
 """
 
 
@@ -70,10 +66,8 @@ class Boundary:
         Name of the positive class or classes.
     share : float
         Share of positive rows.
-    auc, interval : float, tuple of float
-        AUC of rows left out, with its interval.
-    roc : array of shape (4, grid)
-        False positive rate, true positive rate, and the ends of its band.
+    curves : Dataset
+        ROC curve of rows left out, with its band, and their AUC (:func:`~pymc_pacauc.roc`).
     bins : array of shape (3, bins)
         Mean probability, share of positives, and number of rows.
     cuts : array of shape (rates, 5)
@@ -84,9 +78,7 @@ class Boundary:
 
     name: str
     share: float
-    auc: float
-    interval: tuple[float, float]
-    roc: FloatArray
+    curves: xr.Dataset
     bins: FloatArray
     cuts: FloatArray
     weighted: bool
@@ -153,8 +145,8 @@ def figures_of(estimator: Any, score: Any) -> Figures:
         names = enumerate(_names_above(estimator, score))
         return replace(found, boundaries=tuple(_boundary(score, k, name) for k, name in names))
     third = np.digitize(score.held_out, np.quantile(score.held_out, [1 / 3, 2 / 3]))
-    survival = tuple(_survival(score.time[third == k], score.event[third == k]) for k in range(3))
-    return replace(found, survival=survival, events=int((score.event == 1).sum()))
+    survival = tuple(_survival(score.time[third == k], score.outcome[third == k]) for k in range(3))
+    return replace(found, survival=survival, events=int((score.outcome == 1).sum()))
 
 
 def _names_above(estimator: Any, score: Any) -> list[str]:
@@ -166,11 +158,8 @@ def _names_above(estimator: Any, score: Any) -> list[str]:
 
 
 def _boundary(score: Any, k: int, name: str) -> Boundary:
-    from pymc_pacauc.analysis.evaluate import roc
-
-    positive, weights = score.place > k, score.weights  # as in the regression that the probabilities are
+    positive, weights = score.outcome > k, score.weights  # as in the regression that the probabilities are
     curves = roc(score.held_out, positive, ci_prob=CI_PROB, groups=score.posterior.groups)
-    lines = np.array([curves[each].values for each in ("fpr", "tpr", "tpr_lower", "tpr_upper")])
     probability = score.maps[k](score.held_out)
     bins = []
     for rows in np.array_split(np.argsort(probability, kind="stable"), min(10, positive.size)):
@@ -179,14 +168,12 @@ def _boundary(score: Any, k: int, name: str) -> Boundary:
     cuts = []
     for rate in (0.05, 0.1, 0.2, 0.5):  # false positive rates
         at = np.quantile(probability[~positive], 1.0 - rate)
-        (right_below, above), (below, right_above) = confusion_matrix(positive, probability > at).astype(float)
-        with np.errstate(invalid="ignore"):  # where all, or none, are called positive
-            sensitivity, specificity = right_above / (right_above + below), right_below / (right_below + above)
-            predictive = right_above / (right_above + above), right_below / (right_below + below)
-        cuts.append([at, sensitivity, specificity, *predictive])
-    auc, low, high = (float(curves.attrs[each]) for each in ("auc", "auc_lower", "auc_upper"))
+        sides = [(positive, probability > at), (~positive, probability <= at)]
+        predictive = [precision_score(*side, zero_division=np.nan) for side in sides]
+        cuts.append([at, *(recall_score(*side) for side in sides), *predictive])
     weighted = bool((weights != weights[0]).any())
-    return Boundary(name, positive.mean(), auc, (low, high), lines, np.array(bins).T, np.array(cuts), weighted)
+    shown = curves[["tpr", "tpr_lower", "tpr_upper"]]
+    return Boundary(name, positive.mean(), shown, np.array(bins).T, np.array(cuts), weighted)
 
 
 def _survival(time: FloatArray, event: Any) -> FloatArray:
@@ -202,12 +189,9 @@ def _choice(estimator: Any, posterior: Any) -> dict[str, Any]:
     if choice is None:
         others = {"certificate": "by the certificate", "coverage": "by the coverage of credible sets"}
         return {"by": others.get(str(estimator.gamma), "given")}
-    values = []
-    for each in choice.candidates:
-        error = np.sqrt(each.auc.var(axis=1, ddof=1).mean() / each.auc.shape[1])
-        values.append([each.gamma, each.auc.mean(), error, each.expected_auc.mean()])
+    values = [choice.columns[name] for name in ("gamma", "auc", "se", "expected_auc")]
     some = "" if choice.rows == choice.folds.shape[1] else f" of {choice.rows} of the rows"
-    return {"gammas": np.array(values).T, "chosen": choice.chosen, "by": f"by folds{some}"}
+    return {"gammas": np.array(values), "chosen": choice.chosen, "by": f"by folds{some}"}
 
 
 # -- the page --------------------------------------------------------------------------------------------------------
@@ -244,8 +228,8 @@ def _part(estimator: Any, score: Any) -> str:
         facts.append((condition, f"≥ {certified.auc:.3f}"))
     drawings = [draw(each) for each in figures.boundaries for draw in (_roc, _calibration)]
     drawings += [_kaplan_meier(figures)] if figures.survival else []
-    sizes = f"{figures.rows} rows, {estimator.n_features_in_} columns, {figures.pairs} pairs"
-    what = f"{figures.kind[0].upper()}{figures.kind[1:]}: {sizes}."
+    kind = f"{figures.kind[0].upper()}{figures.kind[1:]}"
+    what = f"{kind}: {figures.rows} rows, {estimator.n_features_in_} columns, {figures.pairs} pairs."
     chosen = [] if figures.gammas is None else [_gamma(figures, posterior.record.measure)]
     sections = [
         f"<p>{escape(what)}</p>{_tiles(facts)}{_side_by_side(drawings)}",
@@ -275,8 +259,8 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
     for each in figures.boundaries:
         words = f"its {CI_PROB:.0%} interval over {unit}, given the fits of the folds; its coverage is a little lower"
         facts += [
-            (f"{which} of rows left out, positive: {each.name}", f"{each.auc:.3f}"),
-            (words, f"{each.interval[0]:.3f} to {each.interval[1]:.3f}"),
+            (f"{which} of rows left out, positive: {each.name}", f"{each.curves.attrs['auc']:.3f}"),
+            (words, "{auc_lower:.3f} to {auc_upper:.3f}".format_map(each.curves.attrs)),
             (f"of the rows are {each.name}", f"{each.share:.1%}"),
         ]
     return facts
@@ -286,17 +270,11 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
 
 
 def _roc(each: Boundary) -> str:
-    def draw(axes: Any) -> None:
-        false, true, lower, upper = each.roc
-        axes.fill_between(false, lower, upper, color=BLUE, alpha=0.15, linewidth=0)
-        axes.plot(false, true, color=BLUE)
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
-        axes.set(xlabel="false positive rate", ylabel="true positive rate", aspect="equal")
-
+    area = each.curves.attrs["auc"]
     return _figure(
-        draw,
-        f"ROC curve of rows left out, positive: {each.name}; area {each.auc:.3f}. Every row is scored by a posterior "
-        f"that has not seen its fold. Shaded: {CI_PROB:.0%} at each rate.",
+        lambda axes: plot_roc(each.curves, ax=axes),
+        f"ROC curve of rows left out, positive: {each.name}; area {area:.3f}. Every row is scored by a posterior that "
+        f"has not seen its fold. Shaded: {CI_PROB:.0%} at each rate.",
     )
 
 
@@ -331,8 +309,7 @@ def _kaplan_meier(figures: Figures) -> str:
 def _gamma(figures: Figures, measure: str) -> str:
     def draw(axes: Any) -> None:
         gammas, auc, error, of_draw = np.asarray(figures.gammas)
-        axes.fill_between(gammas, auc - error, auc + error, color=BLUE, alpha=0.15, linewidth=0)
-        axes.plot(gammas, auc, "o-", color=BLUE, label="mean score")
+        draw_band(axes, gammas, auc, (auc - error, auc + error), marker="o", label="mean score")
         axes.plot(gammas, of_draw, "s--", color=VERMILION, label="a draw")
         axes.axvline(gammas[figures.chosen], color=GREY, linewidth=0.8, linestyle=":")
         axes.set(xscale="log", xlabel="gamma", ylabel=f"held-out {measure}")
@@ -346,16 +323,14 @@ def _gamma(figures: Figures, measure: str) -> str:
     )
 
 
-def _figure(draw: Callable[[Any], None], caption: str) -> str:
+def _figure(draw: Callable[[Any], Any], caption: str, height: float = 4.6) -> str:
     """An inline SVG, drawn without pyplot, so that no figure of the user's is touched."""
     try:
         from matplotlib import rc_context
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("A report has figures, which need matplotlib: pip install 'pymc-pacauc[plots]'.") from None
-    figure = Figure(figsize=(5.2, 4.6), layout="constrained")
-    FigureCanvasSVG(figure)
+    figure = Figure(figsize=(5.2, height), layout="constrained")
     axes = figure.subplots()
     draw(axes)
     axes.spines[["top", "right"]].set_visible(False)
@@ -379,49 +354,36 @@ def _side_by_side(drawings: Sequence[str]) -> str:
     return f'<div class="figures">{"".join(drawings)}</div>' if drawings else ""
 
 
-def _table(heading: str, said: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A heading, a paragraph and a table of cells in HTML."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<h2>{heading}</h2><p>{said}</p>{table}"
+def _table(heading: str, said: str, table: pd.DataFrame, form: str = ".3f") -> str:
+    """A heading, a paragraph and a table; ``form`` is the format of its numbers."""
+    cells = table.to_html(border=0, na_rep="-", float_format=f"{{:{form}}}".format)
+    return f"<h2>{heading}</h2><p>{said}</p>{cells}"
 
 
 def _thresholds(each: Boundary) -> str:
     name = escape(each.name)
     said = f"Calling rows left out {name}; predictive values (PPV, NPV) are those at the share of {name} in these rows."
-    rows = [[f"{at:.3f}", *(f"{share:.1%}" for share in shares)] for at, *shares in each.cuts]
-    return _table(
-        f"Thresholds for {name}", said, ["probability above", "sensitivity", "specificity", "PPV", "NPV"], rows
-    )
+    at, *shares = each.cuts.T
+    above = pd.Index([f"{probability:.3f}" for probability in at], name="probability above")
+    measures = ("sensitivity", "specificity", "PPV", "NPV")
+    return _table(f"Thresholds for {name}", said, pd.DataFrame(dict(zip(measures, shares, strict=True)), above), ".1%")
 
 
 def _coefficients(estimator: Any, posterior: Any) -> str:
     if hasattr(posterior, "parts"):
-        parts = zip(posterior.names, posterior.weights, posterior.parts, strict=True)
-        rows = [[name, f"{weight:.2f}", f"{part.record.gamma:.4g}"] for name, weight, part in parts]
+        columns = {"weight": posterior.weights, "gamma": [part.record.gamma for part in posterior.parts]}
         said = "The score is the weighted mean of these, each in standard units; weights by rows left out."
         linear, *others = [_coefficients(estimator, part) for part in posterior.parts]
-        return _table("Parts", said, ["prior of the part", "weight", "gamma"], rows) + "".join(others) + linear
+        parts = pd.DataFrame(columns, pd.Index(posterior.names, name="prior of the part"))
+        return _table("Parts", said, parts, ".4g") + "".join(others) + linear
     if isinstance(posterior.features, AdditiveFeatures):
         return _shapes(estimator, posterior)
     if posterior.features is not None:
         scales = ", ".join(f"{value:.3g}" for value in posterior.features.lengthscale[:20])
         return f"<h2>Kernel</h2><p>Gaussian process, {posterior.features.rank} features, lengthscales {scales}.</p>"
-    scale, names = posterior.columns.scale, estimator._feature_names()
-    mean, sd = posterior.coef * scale, posterior.coef_sd * scale
-    low, high = mean + np.outer(ndtri(tails(CI_PROB)), sd)
-    reach = float(np.abs([low, high]).max()) or 1.0
-    inclusion = posterior.fit.inclusion_probability
-    included = bool((inclusion < 1.0).any())
-    rows = []
-    shown = np.argsort(-np.abs(mean), kind="stable")[:40]  # a page
-    for k in shown:
-        above = f"{ndtr(mean[k] / sd[k]):.3f}" if sd[k] > 0.0 else "-"
-        name = re.sub(r"([_./:-])", r"\1<wbr>", escape(names[k]))  # lines may break after punctuation
-        cells = [name, f"{mean[k]:+.3f}", f"{low[k]:+.3f} to {high[k]:+.3f}", above]
-        cells += [f"{inclusion[k]:.3f}"] if included else []
-        rows.append([*cells, _range(*(50.0 + 48.0 * np.array([low[k], mean[k], high[k]]) / reach))])
+    scale = posterior.columns.scale
+    table = coefficient_table(estimator, posterior, CI_PROB, scale).round(6)  # rounding errors change no drawing
+    shown = table.iloc[np.argsort(-np.abs(posterior.coef * scale), kind="stable")[:MOST_SHOWN]]
     words = ["Coefficients of columns in units of their standard deviation."] if (scale != 1.0).any() else []
     words.append("Scores have no unit: only ratios of coefficients are meaningful.")
     words.append(
@@ -429,29 +391,25 @@ def _coefficients(estimator: Any, posterior: Any) -> str:
         if posterior.calibrated
         else "Intervals are those of the posterior at this gamma, not calibrated."
     )
-    words += [f"The {len(shown)} largest of {len(names)}."] if len(names) > len(shown) else []
-    header = ["column", "mean", f"{CI_PROB:.0%} interval", "P(>\N{NO-BREAK SPACE}0)", *["P(included)"] * included, ""]
-    return _table("Coefficients", " ".join(words), header, rows)
+    words += [f"The {len(shown)} largest of {len(table)}."] if len(table) > len(shown) else []
 
+    def draw(axes: Any) -> None:
+        axes.axvline(0.0, color=GREY, linewidth=0.8, linestyle=":")
+        half = ndtri(tails(CI_PROB)[1]) * shown["sd"]
+        axes.errorbar(shown["mean"], range(len(shown)), xerr=half, fmt="o", markersize=4, linewidth=1, color=BLUE)
+        axes.set(yticks=range(len(shown)), yticklabels=[name[:30] for name in shown.index], xlabel="coefficient")
+        axes.invert_yaxis()
 
-def _range(low: float, middle: float, high: float) -> str:
-    """An interval and its middle, drawn at these percentages of the width."""
-    return (
-        f'<div class="range"><s style="left:50%"></s>'
-        f'<i style="left:{low:.2f}%;width:{high - low:.2f}%"></i><u style="left:{middle:.2f}%"></u></div>'
-    )
+    drawing = _figure(draw, f"Coefficients with their {CI_PROB:.0%} intervals.", height=1.2 + 0.2 * len(shown))
+    return _table("Coefficients", " ".join(words), shown) + _side_by_side([drawing])
 
 
 def _shapes(estimator: Any, posterior: Any) -> str:
-    from pymc_pacauc.analysis.plots.ranking import draw_shape
-
     found = zip(estimator._feature_names(), posterior.shapes(), strict=True)
     shapes = sorted(found, key=lambda each: -np.ptp(each[1][1]))
     shown = shapes[:12]
-    drawings = [
-        _figure(partial(draw_shape, name=name, shape=shape, ci_prob=CI_PROB), f"{name}, {CI_PROB:.0%}")
-        for name, shape in shown
-    ]
+    options = [{"name": name, "shape": shape, "ci_prob": CI_PROB} for name, shape in shown]
+    drawings = [_figure(partial(draw_shape, **each), f"{each['name']}, {CI_PROB:.0%}") for each in options]
     said = f"What each column adds to the score, of {len(shapes)} the {len(shown)} that vary most."
     return f"<h2>Functions of the columns</h2><p>{said}</p>{_side_by_side(drawings)}"
 
@@ -464,12 +422,9 @@ def _certificate(estimator: Any, score: Any) -> tuple[Any, str]:
     measure = "an AUC" if certified.comparison == "two classes" else "a concordance"
     said = (
         f"With probability {1 - certified.epsilon:.4g} over the drawing of the data, a score drawn from this posterior "
-        f"has {measure} of at least {certified.auc:.4f} on new rows ({certified.bound}; on the training rows it is "
-        f"{certified.empirical_auc:.4f}, the posterior is {certified.divergence:.2f} nats from the prior)."
+        f"has {measure} of at least {certified.auc:.4f} on new rows. A random ranking has 0.5."
     )
-    said += "" if certified.auc > 0.5 else " A random ranking has 0.5: there are too few rows to certify more."
-    conditions = "".join(f"<li>{escape(sentence)}</li>" for sentence in certified.assumptions)
-    return certified, f"<p>{escape(said)}</p><ul>{conditions}</ul>"
+    return certified, f"<p>{escape(said)}</p>{certified._repr_html_()}"
 
 
 def _fitted(posterior: Any, figures: Figures) -> str:
@@ -477,7 +432,7 @@ def _fitted(posterior: Any, figures: Figures) -> str:
     state = "converged" if fit.converged else "did NOT converge"
     acted = [f"{name.replace('_', ' ')} {count}" for name, count in vars(fit.interventions).items() if count]
     lines = [
-        f"gamma = {record.gamma:.4g} ({figures.by}), log evidence {posterior.log_evidence:.2f}.",
+        f"gamma = {record.gamma:.4g} ({figures.by}), log evidence {posterior.result.evidence.estimate:.2f}.",
         f"{fit.method} {state} in {fit.sweeps} sweeps" + (f" ({', '.join(acted)})." if acted else "."),
     ]
     if posterior.shrinkage is not None:

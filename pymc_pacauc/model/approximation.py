@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -75,20 +75,11 @@ class _GaussianGroup(FullRankGroup):
 
 @dataclass(frozen=True, eq=False)
 class PlainEP:
-    """Result of EP without corrections: the moments of ``posterior`` and ``log_evidence``."""
+    """Result of EP without corrections: ``mean``, shape (d,), ``covariance``, shape (d, d), and ``log_evidence``."""
 
-    posterior: Any
+    mean: FloatArray
+    covariance: FloatArray
     log_evidence: float
-
-    @property
-    def mean(self) -> FloatArray:
-        """Shape (d,)."""
-        return np.asarray(self.posterior.mean)
-
-    @property
-    def covariance(self) -> FloatArray:
-        """Shape (d, d)."""
-        return np.asarray(self.posterior.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,14 +244,15 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
 
     def __init__(self, fit: Fit, source: ModelProblem):
         super().__init__(model=source.model)
-        self.fit = fit
-        self.source = source
+        self.fit, self.source = fit, source
+        self.fits: tuple[Fit, ...] = (fit,)  # of a mixture, those of its components, and their weights
+        self.weights = np.ones(1)
         self._scoring: dict[str | None, GraphScores] = {}
-        group, moved = self.groups[0], [each.variable.name for each in source.sparse if each.dirac]
-        moved += [each.variable.name for each in source.densities if each.transformed or each.local is not None]
-        if moved:
+        group = self.groups[0]
+        if source.moved:
             group.refusal = (
-                f"PyMC's mean, cov and std are of the free variables, of which the coefficients {', '.join(moved)} are "
+                "PyMC's mean, cov and std are of the free variables, of which the coefficients "
+                f"{', '.join(source.moved)} are "
                 "functions: use approx.posterior.mean and .covariance, or approx.sample()."
             )
         else:
@@ -285,7 +277,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
     @property
     def q(self) -> PlainEP:
         """The Gaussian itself, without the exact length."""
-        return PlainEP(self.fit.posterior, self.fit.log_evidence)
+        return PlainEP(self.fit.posterior.mean, self.fit.posterior.covariance, self.fit.log_evidence)
 
     def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
         """Return the Gaussians that a variable's posterior is a mixture of.
@@ -293,12 +285,17 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         Parameters
         ----------
         name : str
-            Name of a free variable.
+            Name of a free variable that is no hyper-parameter.
 
         Returns
         -------
         list of tuple
             Weight, mean, shape (k,), and covariance, shape (k, k), of each.
+
+        Raises
+        ------
+        ValueError
+            If the variable is a hyper-parameter, or the model does not have it.
 
         See Also
         --------
@@ -315,8 +312,23 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         >>> [(weight, mean.shape) for weight, mean, _ in approx.components("theta")]
         [(1.0, (1,))]
         """
-        part, q = self.source.parts[name], self.fit.posterior
-        return [(1.0, q.mean[part], q.covariance[part, part])]
+        if name not in self._given.parts:
+            raise ValueError(
+                f"{name} is a hyper-parameter, or no variable of the model, and its posterior is no mixture of "
+                f"Gaussians: use {', '.join(self._given.names)}. For a hyper-parameter write a prior with the moments "
+                "of approx.hyper_posterior."
+            )
+        part, parts = self._given.parts[name], zip(self.weights, (each.posterior for each in self.fits), strict=True)
+        return [(float(weight), q.mean[part], q.covariance[part, part]) for weight, q in parts]
+
+    @property
+    def _given(self) -> ModelProblem:
+        """Where coefficients are in each of ``fits``."""
+        return self.source
+
+    def _mean(self, quantity: Callable[[Fit], Any]) -> Any:
+        """Average a quantity of the fits."""
+        return sum(weight * quantity(each) for weight, each in zip(self.weights, self.fits, strict=True))
 
     @property
     def log_evidence(self) -> float:
@@ -326,17 +338,17 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
     @property
     def expected_risk(self) -> float:
         """Expectation of the pair risk under the approximation, in closed form."""
-        return self.fit.expected_risk
+        return float(self._mean(lambda each: each.expected_risk))
 
     @property
     def converged(self) -> bool:
         """Whether the approximation is a fixed point to the tolerance."""
-        return self.fit.converged
+        return all(each.converged for each in self.fits)
 
     @property
     def sweeps(self) -> int:
-        """Number of sweeps over the pairs."""
-        return self.fit.sweeps
+        """Number of sweeps over the pairs, of all fits."""
+        return sum(each.sweeps for each in self.fits)
 
     @property
     def history(self) -> pd.DataFrame:
@@ -359,9 +371,8 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
     @cached_property
     def training_auc(self) -> float:
         """AUC of the mean score, the one to deploy, on the training pairs."""
-        problem = self.fit.problem
-        scores = problem.X @ self.posterior.score_mean + problem.offset
-        return 1.0 - float(pair_risk(scores[None], problem.pairs)[0])
+        scores = self._mean(lambda each: each.problem.X @ each.posterior.score_mean + each.problem.offset)
+        return 1.0 - float(pair_risk(scores[None], self.fit.problem.pairs)[0])
 
     # -- sparse coefficients -----------------------------------------------------------------------------------------
 
@@ -372,24 +383,24 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
             raise AttributeError(
                 "The model has no pac.SpikeSlab variable: every coefficient is included with probability 1."
             )
-        variables = [sparse.variable for sparse in self.source.sparse]
-        found = {v.name: self._labelled(v, self._inclusion).rename(f"{v.name}_inclusion") for v in variables}
+        names = [sparse.name for sparse in self.source.sparse]
+        found = {name: self._labelled(name, self._inclusion).rename(f"{name}_inclusion") for name in names}
         return next(iter(found.values())) if len(found) == 1 else found
 
-    def _labelled(self, variable: Any, values: NDArray[np.float64]) -> xr.DataArray:
+    def _labelled(self, name: str, values: NDArray[np.float64]) -> xr.DataArray:
         """Return the variable's part of ``values[d]``, with the dims and coords it had in the fit."""
         with self.source.data.held_by(self.model):
-            return labelled(self.model, variable, values[self.source.parts[variable.name]])
+            return labelled(self.model, self.model[name], values[self.source.parts[name]])
 
     @property
     def expected_model_size(self) -> float:
         """Expected number of coefficients from the slab, of those that have a spike."""
-        return float(sum(self._inclusion[self.source.parts[s.variable.name]].sum() for s in self.source.sparse))
+        return float(sum(self._inclusion[self.source.parts[s.name]].sum() for s in self.source.sparse))
 
     @property
     def _inclusion(self) -> FloatArray:
         """Inclusion probability of every coefficient, in the order of ``posterior``."""
-        return self.fit.inclusion_probability
+        return np.asarray(self._mean(lambda each: each.inclusion_probability))
 
     # -- functions of the model --------------------------------------------------------------------------------------
 
@@ -695,7 +706,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         free = self.source.free
 
         def draw(draws: int = 100, *, random_seed: Any = None) -> dict[str, FloatArray]:
-            values, _ = self._draw(draws, get_random_generator(random_seed))
+            values = self._draw(draws, get_random_generator(random_seed))[0]
             parts = zip(free.names, free.slices, free.shapes, strict=True)
             return {name: values[:, part].reshape(draws, *shape) for name, part, shape in parts}
 
@@ -746,17 +757,31 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
             raise ValueError(f"draws must be at least 1; got {draws!r}.")
         if not return_inferencedata:
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
-        rng = get_random_generator(random_seed)
-        values, risk = self._draw(draws, rng)
+        values, risk, _ = self._draw(draws, get_random_generator(random_seed))
         constants = {**self._constants, DEPLOYED: self.training_auc}
         for variable in self._exact_means:
-            constants[EXACT_MEAN + variable.name] = self._labelled(variable, self.posterior.score_mean)
+            constants[EXACT_MEAN + variable.name] = self._labelled(variable.name, self.posterior.score_mean)
         return self._inference_data(values, {"risk": risk}, constants)
 
-    def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Draw free variables ``[draws, D]``; return also the risk of each."""
-        theta = self.posterior.draw(draws, rng)
-        return self.source.free_values(theta, rng), self.fit.problem.risk(theta)
+    def _draw(
+        self, draws: int, rng: np.random.Generator, *, weighted: bool = False
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Draw free variables ``[draws, D]``; return also the risk of each, and log weights.
+
+        With ``weighted`` these are towards the exact posterior, and the mean weight is the evidence; else all equal.
+        """
+        theta, risk, log_weights = self._draw_given(self.fit, self.posterior, draws, rng, weighted=weighted)
+        return self.source.free_values(theta, rng), risk, log_weights
+
+    def _draw_given(
+        self, fit: Fit, posterior: Any, draws: int, rng: np.random.Generator, *, weighted: bool
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Draw theta, its risk and log weights, by one of the fits; ``posterior`` is its own, perhaps corrected."""
+        if weighted:
+            found = fit.importance(draws, rng)
+            return found.theta, found.risk, found.log_weights + (self.log_evidence - fit.log_evidence)
+        theta = posterior.draw(draws, rng)
+        return theta, fit.problem.risk(theta), np.zeros(draws)
 
     @property
     def _exact_means(self) -> Sequence[Any]:
@@ -810,8 +835,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         """
         if draws < 25:  # of which five are smoothed
             raise ValueError(f"draws must be at least 25, to smooth the largest weights; got {draws}.")
-        rng = get_random_generator(random_seed)
-        values, risk, log_weights = self._weighted(draws, rng)
+        values, risk, log_weights = self._draw(draws, get_random_generator(random_seed), weighted=True)
         log_weights, pareto_k = pareto_smooth(log_weights)
         log_evidence, error = log_mean(log_weights)
         if pareto_k > LARGEST_K:
@@ -830,12 +854,6 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         }
         idata = self._inference_data(values, stats, constants)
         return ImportanceSample(idata, pareto_k, float(draws / np.mean(relative**2)), log_evidence, error)
-
-    def _weighted(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Draw free variables ``[draws, D]``; return also risks and log weights, whose mean weight is the evidence."""
-        found = self.fit.importance(draws, rng)
-        values = self.source.free_values(found.theta, rng)
-        return values, found.risk, found.log_weights + self.fit.problem.absorbed
 
     @cached_property
     def _constants(self) -> dict[str, Any]:

@@ -5,13 +5,13 @@ No other module checks versions. ArviZ is imported when it is first needed, as i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
-import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -23,28 +23,22 @@ def dataset(
     data: Mapping[str, Any],
     *,
     coords: Mapping[str, Any] | None = None,
-    dims: Mapping[str, Sequence[str]] | None = None,
+    dims: Mapping[str, Sequence[str | None]] | None = None,
     sample_dims: Sequence[str] = ("chain", "draw"),
     attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
-    """Make a Dataset whose variables begin with ``sample_dims``."""
-    coords = dict(coords or {})
-    named: dict[Hashable, Sequence[Hashable]] = {
-        name: list(values) for name, values in (dims or {}).items() if name in data
-    }
-    if ARVIZ_1:
-        import arviz_base
-
-        return arviz_base.dict_to_dataset(
-            dict(data), coords=coords, dims=named, attrs=attrs, inference_library=pm, sample_dims=list(sample_dims)
-        )
-    import arviz
-
-    whole = {
-        name: [*sample_dims, *named.get(name, [f"{name}_dim_{i}" for i in range(np.ndim(value) - len(sample_dims))])]
-        for name, value in data.items()
-    }
-    return arviz.dict_to_dataset(dict(data), coords=coords, dims=whole, attrs=attrs, library=pm, default_dims=[])
+    """Make a Dataset whose variables begin with ``sample_dims``; dims without names or coords are numbered."""
+    variables: dict[str, Any] = {}
+    labels: dict[str, Any] = {}
+    for name, value in data.items():
+        shape = np.shape(value)
+        given = (dims or {}).get(name) or [None] * (len(shape) - len(sample_dims))
+        axes = [*sample_dims, *(dim or f"{name}_dim_{i}" for i, dim in enumerate(given))]
+        variables[name] = (axes, value)
+        labels |= {dim: (coords or {}).get(dim, np.arange(size)) for dim, size in zip(axes, shape, strict=True)}
+    made = {"created_at": datetime.now(UTC).isoformat(), "inference_library": "pymc"}
+    made["inference_library_version"] = version("pymc")
+    return xr.Dataset(variables, coords=labels, attrs={**made, **(attrs or {})})
 
 
 def inference_data(groups: Mapping[str, xr.Dataset]) -> Any:

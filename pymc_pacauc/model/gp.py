@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pymc as pm
@@ -23,7 +23,6 @@ from scipy import linalg
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, pivoted_gradient, predict_scores_at
 from pymc_pacauc.ep.plan import FEWEST_ROWS
-from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.graph import MODE, affine_map, evaluate_at_draws
 from pymc_pacauc.numerics import FloatArray
@@ -57,22 +56,24 @@ JITTER = 1e-6  # what gp.prior adds by default
 
 
 def predict_gp(
-    approx: EPApproximation, gp: Any, points: FloatArray, *, covariance: bool = False, jitter: float = JITTER
+    approx: EPApproximation, gp: Any, points: FloatArray, *, jitter: float = JITTER
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute mean and variances (or covariance) of the scores at new points under EP's posterior, in closed form.
+    """Compute mean and variances of the scores at new points under EP's posterior, in closed form.
 
     ``gp`` is the ``pm.gp.Latent`` or ``pm.gp.HSGP`` of the model, after ``gp.prior(...)``; ``jitter`` is the number
     that ``gp.prior`` of a Latent added to the diagonal of the kernel matrix.
     """
-    if not hasattr(approx, "as_fitted"):
-        raise TypeError(
-            "predict_gp is the closed form of what pm.fit(method=pac.EP()) returned; for draws use "
-            f"pac.predict_scores(idata, points, gp=gp, model=model). Got {type(approx).__name__}."
-        )
-    _check_points(gp, points)
-    predict = _predict_features if isinstance(gp, pm.gp.HSGP) else _predict_latent
     with approx.as_fitted():
-        return predict(approx, gp, points, covariance, jitter)
+        if isinstance(gp, pm.gp.HSGP):  # scores are affine in the coefficients of its features
+            centre, change = affine_map(approx.source.function(gp._build_conditional(points)), approx.fit.problem.d)
+            mean, variance = moments(approx.posterior, change.T, variances=True)
+        else:
+            rows = _telling_rows(gp)
+            outputs = [gp.cov_func(_rows_of(gp, rows), points), gp.cov_func(points, diag=True), gp.mean_func(points)]
+            cross, new, centre = compile_function([], outputs, mode=MODE)()
+            known = _training_scores(approx, gp, approx.posterior, rows, jitter)
+            mean, variance = predict_scores_at(known, cross, new)
+    return mean + centre, variance
 
 
 def conditional_draws(
@@ -81,14 +82,11 @@ def conditional_draws(
     posterior: xr.Dataset,
     points: FloatArray,
     rng: np.random.Generator,
-    *,
-    jitter: float = JITTER,
 ) -> tuple[FloatArray, FloatArray]:
     """Draw scores at new points from the GP's conditional given every draw, shape (chain, draw, points).
 
     Returns also their means given the draw, without the conditional noise.
     """
-    _check_points(gp, points)
     if isinstance(gp, pm.gp.HSGP):
         found = evaluate_at_draws(model, gp._build_conditional(points), posterior)
         return found, found
@@ -109,7 +107,7 @@ def conditional_draws(
         parts = np.split(value, stops)[1:-1]
         given = [part.reshape(posterior[rv.name].shape[2:]) for part, rv in zip(parts, random, strict=True)]
         kernel, centre, cross, new, new_centre = kernel_at(*given)
-        factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
+        factor = np.linalg.cholesky(kernel + JITTER * np.eye(len(kernel)))
         c, some = linalg.solve_triangular(factor, cross, lower=True), which.ravel() == k
         whitened = linalg.solve_triangular(factor, (flat[some] - centre).T, lower=True)
         mean[some] = new_centre + (c.T @ whitened).T
@@ -126,17 +124,7 @@ def check_gp(gp: Any) -> int:
     return int(gp.cov_func.input_dim)
 
 
-def _check_points(gp: Any, points: FloatArray) -> None:
-    if points.shape[1] != check_gp(gp):
-        raise ValueError(
-            f"X_new must have {gp.cov_func.input_dim} columns, as many as gp's kernel has dimensions; got "
-            f"{points.shape[1]}."
-        )
-
-
-def gp_evidence_gradient(
-    approx: EPApproximation, gp: Any, over: Sequence[str] | str, *, jitter: float = JITTER
-) -> dict[str, NDArray[np.float64]]:
+def gp_evidence_gradient(approx: EPApproximation, gp: Any, over: Sequence[str] | str) -> dict[str, NDArray[np.float64]]:
     """Derivatives of EP's log evidence with respect to parameters of a kernel, by PyTensor's derivative of the kernel.
 
     Parameters
@@ -144,8 +132,6 @@ def gp_evidence_gradient(
     approx : EPApproximation
         As in :func:`predict_gp`.
     gp : pymc.gp.Latent
-        As in :func:`predict_gp`.
-    jitter : float, optional
         As in :func:`predict_gp`.
     over : str or sequence of str
         Names of the ``pm.Data`` that hold the parameters (lengthscales, amplitude).
@@ -165,34 +151,17 @@ def gp_evidence_gradient(
     gradients = pytensor.grad(pt.sum(slope * gp.cov_func(gp.X)), parameters, disconnected_inputs="ignore")
     chain = compile_function([slope], gradients, mode=MODE)
     with approx.as_fitted():
-        if _few_features(approx.fit) and _scores_are(gp, approx.model):
-            found = chain(pivoted_gradient(approx.fit))
+        fit = approx.fit
+        pivots = fit.problem.scores.reduced.pivots
+        if isinstance(fit, EPFit) and pivots is not None and _scores_are(gp, approx.model):
+            found = chain(pivoted_gradient(fit))
         else:
-            found = chain(kernel_gradient(_training_scores(approx, gp, jitter, approx.fit.posterior)))
+            found = chain(kernel_gradient(_training_scores(approx, gp, fit.posterior)))
     return dict(zip(names, map(np.asarray, found), strict=True))
 
 
-def _predict_latent(
-    approx: EPApproximation, gp: Any, points: FloatArray, covariance: bool, jitter: float
-) -> tuple[FloatArray, FloatArray]:
-    rows = _telling_rows(gp)
-    outputs = [gp.cov_func(_rows_of(gp, rows), points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
-    cross, new, centre = compile_function([], outputs, mode=MODE)()
-    mean, spread = predict_scores_at(_training_scores(approx, gp, jitter, approx.posterior, rows), cross, new)
-    return mean + centre, spread
-
-
-def _predict_features(
-    approx: EPApproximation, gp: Any, points: FloatArray, covariance: bool, jitter: float
-) -> tuple[FloatArray, FloatArray]:
-    """Predict scores of an HSGP, which are affine in the coefficients of its features."""
-    offset, change = affine_map(approx.source.function(gp._build_conditional(points)), approx.fit.problem.d)
-    mean, spread = moments(approx.posterior, change.T, variances=not covariance)
-    return mean + offset, spread
-
-
 def _training_scores(
-    approx: EPApproximation, gp: Any, jitter: float, posterior: Any, rows: NDArray[np.intp] | None = None
+    approx: EPApproximation, gp: Any, posterior: Any, rows: NDArray[np.intp] | None = None, jitter: float = JITTER
 ) -> TrainingScores:
     """Return the training scores, or some of them, under the approximation, with the kernel's factor."""
     X = _rows_of(gp, rows)
@@ -221,10 +190,6 @@ def _telling_rows(gp: Any) -> NDArray[np.intp] | None:
 
 def _rows_of(gp: Any, rows: NDArray[np.intp] | None) -> Any:
     return gp.X if rows is None else pt.as_tensor_variable(gp.X)[rows]
-
-
-def _few_features(fit: Fit) -> TypeGuard[EPFit]:
-    return isinstance(fit, EPFit) and fit.problem.scores.reduced.pivots is not None
 
 
 def _scores_are(gp: Any, model: pm.Model) -> bool:

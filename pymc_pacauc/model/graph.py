@@ -30,6 +30,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.initial_point import make_initial_point_expression
 from pymc.pytensorf import compile as compile_function
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import get_mode
@@ -96,18 +97,14 @@ class NotAffine(Unreadable):
 def is_known(variables: Iterable[Variable]) -> bool:
     """Return whether variables depend on constants and shared variables only."""
     return not any(
-        _is_random(v.owner) if v.owner is not None else not isinstance(v, Constant | SharedVariable)
+        is_random(v.owner) if v.owner is not None else not isinstance(v, Constant | SharedVariable)
         for v in ancestors(variables)
     )
 
 
 def evaluate(outputs: Iterable[Variable], given: Mapping[Variable, Any] | None = None) -> list[Any]:
     """Return copies of the values of ``outputs``, ``given`` those of other variables; :class:`Unreadable` if random."""
-    outputs, values = list(outputs), dict(given or {})
-    for node in toposort(outputs, blockers=dict(values)):
-        inputs = [values[v] if v in values else leaf_value(v) for v in node.inputs]
-        values.update(zip(node.outputs, performer(node)(inputs), strict=True))
-    return [np.array(values[v] if v in values else leaf_value(v)) for v in outputs]
+    return [np.array(value) for value in _propagated(list(outputs), dict(given or {}))]
 
 
 def leaf_value(variable: Variable) -> Any:
@@ -132,7 +129,7 @@ IN_NUMPY: dict[type, Callable[..., Any]] = {
 
 def performer(node: Apply) -> Callable[[list[Any]], list[Any]]:
     """Return the function of one node: values of its inputs -> values of its outputs."""
-    if _is_random(node):
+    if is_random(node):
         raise Unreadable(f"{node.outputs[-1]} is random")
     if node.op.destroy_map:
         raise Unreadable(f"{node} overwrites its inputs")
@@ -153,8 +150,9 @@ def performer(node: Apply) -> Callable[[list[Any]], list[Any]]:
     return perform
 
 
-def _is_random(node: Apply) -> bool:
-    return isinstance(node.op, RandomVariable | SymbolicRandomVariable)
+def is_random(node: Apply | None) -> bool:
+    """Return whether a node draws random numbers."""
+    return node is not None and isinstance(node.op, RandomVariable | SymbolicRandomVariable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +208,12 @@ class FlatVariables:
         """f(theta[N, D]) -> the batched outputs, evaluated in pieces that fit in memory."""
         theta, batched = self.vectorize(outputs)
         compiled = compile_function([theta], batched, mode=mode, on_unused_input="ignore")
+        width = 0  # numbers for each point, known after the first
 
         def evaluate(points: FloatArray) -> list[NDArray[Any]]:
-            pieces = [compiled(points[:1])]
-            width = max(self.dimension, *(value.size for value in pieces[0]))
-            pieces += [compiled(points[1:][rows]) for rows in slices(len(points) - 1, width)]
+            nonlocal width
+            width = width or max(self.dimension, *(value.size for value in compiled(points[:1])))
+            pieces = [compiled(points[rows]) for rows in slices(len(points), width) or [slice(0)]]
             return [np.concatenate(values) for values in zip(*pieces, strict=True)]
 
         return evaluate
@@ -239,6 +238,17 @@ def flat_variables(model: pm.Model) -> FlatVariables:
         start = model.initial_point()
         shapes = [start[value.name].shape for value in model.value_vars]
     return FlatVariables(tuple(model.value_vars), tuple(shapes))
+
+
+def draws_from_prior(model: pm.Model, rvs: Iterable[Variable]) -> list[Variable]:
+    """Graphs of draws from the prior of some variables, transformed to their unconstrained values."""
+    return make_initial_point_expression(
+        free_rvs=list(rvs),
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies={},  # a user's initval is a place to start, not the prior
+        default_strategy="prior",
+        return_transformed=True,
+    )
 
 
 def shape_now(variable: Variable) -> tuple[int, ...]:
@@ -271,12 +281,11 @@ def evaluate_at_draws(model: pm.Model, graph: Variable, posterior: xr.Dataset) -
     if missing:
         raise ValueError(f"result has no draws of {', '.join(missing)}, which the scores depend on: keep them.")
     values = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in variables]
-    batched = [rv.type.clone(shape=(None, *rv.type.shape))(f"{rv.name}_draws") for rv in variables]
-    output = vectorize_graph(graph, dict(zip(variables, batched, strict=True)))
-    function = compile_function(batched, output, mode=MODE, on_unused_input="ignore")
-    points = [v.reshape(-1, *v.shape[2:]).astype(rv.dtype) for v, rv in zip(values, variables, strict=True)]
-    found = np.asarray(function(*points))
-    return found.reshape(posterior.sizes["chain"], posterior.sizes["draw"], *found.shape[1:])
+    sizes = posterior.sizes["chain"], posterior.sizes["draw"]
+    layout = FlatVariables(tuple(variables), tuple(value.shape[2:] for value in values))
+    points = [np.zeros((np.prod(sizes), 0)), *(value.reshape(np.prod(sizes), -1) for value in values)]
+    [found] = layout.function([graph])(np.concatenate(points, axis=1))
+    return found.reshape(*sizes, *found.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,7 +348,7 @@ def _propagated(outputs: Sequence[Variable], values: dict[Variable, Any]) -> lis
             found = performer(node)(operands)
         elif isinstance(node.op, Shape | Shape_i):
             found = performer(node)([operands[0].offset])
-        elif isinstance(node.op, OpFromGraph) and not _is_random(node):
+        elif isinstance(node.op, OpFromGraph) and not is_random(node):
             found = _propagated(node.op.inner_outputs, dict(zip(node.op.inner_inputs, operands, strict=True)))
         else:
             found = [_linear(node, operands, varying)]

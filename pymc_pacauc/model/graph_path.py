@@ -21,7 +21,6 @@ from functools import cached_property
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.initial_point import make_initial_point_expression
 from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import reseed_rngs
 from pytensor.compile.mode import Mode
@@ -34,7 +33,7 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.model.auc_term import auc_terms
-from pymc_pacauc.model.graph import FlatVariables, flat_variables
+from pymc_pacauc.model.graph import FlatVariables, draws_from_prior, flat_variables
 from pymc_pacauc.model.prior import is_normal, noncentred
 from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.smc.coordinates import fit_gaussian
@@ -69,14 +68,7 @@ class PyMCPath(Path):
         self._outputs = [model.observedlogp + sum(pt.sum(v) for v in graphs[len(terms) :]), *graphs[: len(terms)]]
         self._density = [model.varlogp, *self._outputs]
         self._whiten(model)
-        prior = make_initial_point_expression(
-            free_rvs=self._left,
-            rvs_to_transforms=model.rvs_to_transforms,
-            initval_strategies={},  # a user's initval is a place to start, not the prior
-            default_strategy="prior",
-            return_transformed=True,
-        )
-        self._draw = compile_function([], prior, mode=_mode()) if self._left else None
+        self._draw = compile_function([], draws_from_prior(model, self._left), mode=_mode()) if self._left else None
 
     def _whiten(self, model: pm.Model) -> None:
         """The coordinates of a particle: whitened Gaussian variables, and the values of all others."""
@@ -97,26 +89,21 @@ class PyMCPath(Path):
         for rv, part in zip(rvs, self.variables.slices, strict=True):
             self._gaussian[part] = rv in written
         outputs = graph_replace([log_left + log_standard, *self._outputs], replaced, strict=False)
-        self._evaluate = self._compiled(self.coordinates, outputs)
+        self._evaluate = self.coordinates.function(outputs, _mode())
         self._theta = [replaced.get(value, value) for value in model.value_vars]
         self._x = [_whitened(model, rv) if rv in written else model.rvs_to_values[rv] for rv in rvs]
 
-    @staticmethod
-    def _compiled(layout: FlatVariables, outputs: list[Variable]) -> Function:
-        theta, batched = layout.vectorize(outputs)
-        return compile_function([theta], batched, mode=_mode(), on_unused_input="ignore")
-
     @cached_property
     def _to_theta(self) -> Function:
-        return self._compiled(self.coordinates, [pt.as_tensor(value).ravel() for value in self._theta])
+        return self.coordinates.function([pt.as_tensor(value).ravel() for value in self._theta], _mode())
 
     @cached_property
     def _to_x(self) -> Function:
-        return self._compiled(self.variables, [pt.as_tensor(value).ravel() for value in self._x])
+        return self.variables.function([pt.as_tensor(value).ravel() for value in self._x], _mode())
 
     @cached_property
     def _of_theta(self) -> Function:
-        return self._compiled(self.variables, self._density)
+        return self.variables.function(self._density, _mode())
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         found = np.empty((size, self.dimension))
@@ -130,12 +117,12 @@ class PyMCPath(Path):
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         x = population.x
-        theta = np.concatenate(self._in_parts(self._to_theta, x), axis=1) if self._gaussian.any() else x
+        theta = np.concatenate(self._to_theta(x), axis=1) if self._gaussian.any() else x
         return theta, population.energies.risk
 
     def x_of(self, theta: FloatArray) -> FloatArray:
         """Inverse of :meth:`finish`: the particles at values of the free variables."""
-        return np.concatenate(self._in_parts(self._to_x, theta), axis=1) if self._gaussian.any() else theta
+        return np.concatenate(self._to_x(theta), axis=1) if self._gaussian.any() else theta
 
     def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
         energies = self._energies(self._of_theta, theta)
@@ -162,8 +149,10 @@ class PyMCPath(Path):
         return self._energies(self._evaluate, x)
 
     def _energies(self, function: Function, x: FloatArray) -> Energies:
+        """Energies of points, in pieces whose scores fit in memory."""
         with np.errstate(all="ignore"):  # what is not finite is counted by the engine
-            return Energies(*self._in_parts(lambda part: self._of_values(*function(part)), x))
+            pieces = [self._of_values(*function(x[rows])) for rows in slices(len(x), self._width)]
+        return Energies(*(np.concatenate(values) for values in zip(*pieces, strict=True)))
 
     def _of_values(self, log_prior: FloatArray, other: FloatArray, *scores: FloatArray) -> list[FloatArray]:
         if not scores:
@@ -173,11 +162,6 @@ class PyMCPath(Path):
         for each, (share, compared, ties) in zip(parts, self._compared, strict=True):
             risk += share * pair_risk(each, compared, ties=ties)
         return [log_prior, other / self.gamma - risk, risk]
-
-    def _in_parts(self, function: Function, x: FloatArray) -> list[FloatArray]:
-        """The outputs of a function of rows, evaluated in pieces that fit in memory."""
-        parts = [function(x[rows]) for rows in slices(len(x), self._width)]
-        return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
 def _whitened(model: pm.Model, rv: Variable) -> Variable:

@@ -173,8 +173,7 @@ class TransformRows(Op):
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         return [grad_undefined(self, 0, inputs[0], "Features have no gradient in the covariates.")]
 
-    def L_op(self, inputs: Any, outputs: Any, output_grads: Any) -> list[Any]:  # what PyTensor < 3 calls pullback
-        return self.pullback(inputs, outputs, output_grads)
+    L_op = pullback  # what PyTensor < 3 calls it
 
 
 @register_funcify_and_cache_key(TransformRows)

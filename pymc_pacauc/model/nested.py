@@ -21,22 +21,29 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from pymc.initial_point import make_initial_point_expression
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 from scipy import special
 
 from pymc_pacauc.array_result import Estimate, KnownResult
-from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
 from pymc_pacauc.ep.posterior import ByCovariance
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.approximation import EPApproximation, PlainEP
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
-from pymc_pacauc.model.graph import MODE, FlatVariables, HeldData, Unreadable, entry_labels, evaluate, flat_variables
+from pymc_pacauc.model.graph import (
+    MODE,
+    FlatVariables,
+    HeldData,
+    Unreadable,
+    draws_from_prior,
+    entry_labels,
+    evaluate,
+    flat_variables,
+)
 from pymc_pacauc.model.prior import GaussianMixture, gaussian_mixtures, is_normal, local_scales
 from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of
 from pymc_pacauc.model.results import LARGEST_K
@@ -98,14 +105,8 @@ class HyperModel:
     @cached_property
     def prior_draws(self) -> FloatArray:
         """Draws of phi from its prior, shape (N, k), the same every time."""
-        graph = make_initial_point_expression(
-            free_rvs=list(self.hyper),
-            rvs_to_transforms={rv: self.model.rvs_to_transforms[rv] for rv in self.hyper},
-            initval_strategies={},
-            default_strategy="prior",
-            return_transformed=True,
-        )
-        drawn = _prior_draws(graph, SEED, draws=400)  # for centre and scale, which only have to be roughly right
+        graphs = draws_from_prior(self.model, self.hyper)
+        drawn = _prior_draws(graphs, SEED, draws=400)  # for centre and scale, which only have to be roughly right
         return np.concatenate([each.reshape(len(each), -1) for each in drawn], axis=1).astype(np.float64)
 
     @cached_property
@@ -119,6 +120,16 @@ class HyperModel:
         drawn, shares = self.prior_draws, (np.arange(POINTS) + 0.5) / POINTS
         values = np.quantile(drawn, shares, axis=0) if drawn.shape[1] == 1 else drawn[:POINTS]
         return values, np.full(POINTS, 1.0 / POINTS)
+
+    def listed(self, problem_at: Callable[[FloatArray], Problem]) -> Conditional:
+        """The model with the certified values of phi alone; ``log_prior`` are their log masses."""
+        values, masses = self.certified_values
+        known = {phi.tobytes(): np.log(mass) for phi, mass in zip(values, masses, strict=True)}
+
+        def log_prior(phi: FloatArray) -> FloatArray:
+            return np.array([known[each.tobytes()] for each in phi])
+
+        return Conditional(problem_at, log_prior, values[np.argmax(masses)], np.ones(values.shape[1]), values)
 
     @cached_property
     def conditional(self) -> Conditional:
@@ -152,20 +163,10 @@ class HyperModel:
     @property
     def source(self) -> ModelProblem:
         """The model's own variables, hyper-parameters among them, with the problem given the centre of their prior."""
-        inner = self.source_at(self.conditional.centre)
-
-        def own(variable: Variable | None) -> Variable | None:
-            return None if variable is None else self.model[variable.name]
-
-        sparse = tuple(
-            replace(each, variable=own(each.variable), slab=own(each.slab), latent=own(each.latent))
-            for each in inner.sparse
-        )
-        densities = tuple(replace(e, variable=own(e.variable), local=own(e.local)) for e in inner.densities)
-        free = flat_variables(self.model)
-        variables, layout = coefficients(self.model, free, sparse, densities)
-        held = HeldData.of(self.model)
-        return ModelProblem(self.model, inner.problem, variables, layout, sparse, free, held, densities)
+        inner, free = self.source_at(self.conditional.centre), flat_variables(self.model)
+        variables, layout = coefficients(self.model, free, inner.independent)
+        data = HeldData.of(self.model)
+        return replace(inner, model=self.model, variables=variables, layout=layout, free=free, data=data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,16 +203,8 @@ class MixtureModel(HyperModel):
 
     @cached_property
     def conditional(self) -> Conditional:
-        values, masses = self.certified_values
-        first = self.source_at(values[0]).problem
-        log_prior = {phi.tobytes(): np.log(mass) for phi, mass in zip(values, masses, strict=True)}
-        return Conditional(
-            lambda phi: self.source_at(phi, first).problem,
-            lambda phi: np.array([log_prior[each.tobytes()] for each in phi]),
-            values[np.argmax(masses)],
-            np.ones(len(self.mixtures)),
-            values,
-        )
+        first = self.source_at(self.certified_values[0][0]).problem
+        return self.listed(lambda phi: self.source_at(phi, first).problem)
 
     @property
     def names(self) -> list[str]:
@@ -220,10 +213,6 @@ class MixtureModel(HyperModel):
     @property
     def labels(self) -> list[str]:
         return self.names
-
-    @property
-    def source(self) -> ModelProblem:
-        return self.source_at(self.conditional.centre)
 
 
 def read_model(model: pm.Model) -> ModelProblem | HyperModel:
@@ -409,6 +398,8 @@ class NestedApproximation(EPApproximation):
         Values of the hyper-parameters, unconstrained, their weights, and EP's fit given each.
     hyper : HyperModel
         The model given its hyper-parameters.
+    density : Density
+        Prior times evidence, whose fits these are.
     integrated : bool
         Whether hyper-parameters are integrated over; else they are at their mode.
     flat : tuple of str
@@ -442,16 +433,19 @@ class NestedApproximation(EPApproximation):
     ['log_evidence', 'spread', 'weight']
     """
 
-    def __init__(self, nested: NestedFit, hyper: HyperModel, *, integrated: bool, flat: tuple[str, ...]):
-        self.nested, self.hyper, self.integrated, self.flat = nested, hyper, integrated, flat
+    def __init__(
+        self, nested: NestedFit, hyper: HyperModel, density: Density, *, integrated: bool, flat: tuple[str, ...]
+    ):
+        self.nested, self.hyper, self.density, self.integrated, self.flat = nested, hyper, density, integrated, flat
         super().__init__(nested.central, hyper.source)
+        self.fits, self.weights = nested.fits, nested.weights
         if not integrated:
             self.fitted_to = replace(self.fitted_to, tuned_prior=True)
 
     @cached_property
     def posterior(self) -> Any:
         """Mean and covariance of all free variables."""
-        parts, inner = self.source.parts, self.hyper.source_at(self.nested.phi[0])
+        parts, inner = self.source.parts, self._given
         everything = np.arange(self.source.layout.dimension)
         return MixturePosterior(
             self.nested,
@@ -465,30 +459,21 @@ class NestedApproximation(EPApproximation):
         return self.nested.log_evidence
 
     @property
-    def expected_risk(self) -> float:
-        """Expected risk of a draw."""
-        return float(self.nested.mean(lambda each: each.expected_risk))
-
-    @property
     def converged(self) -> bool:
         """Whether every fit converged, and the density of the hyper-parameters had fallen where their values end."""
-        return all(each.converged for each in self.nested.fits) and not self.nested.truncated
-
-    @property
-    def sweeps(self) -> int:
-        """Number of sweeps of all fits."""
-        return sum(each.sweeps for each in self.nested.fits)
+        return super().converged and not self.nested.truncated
 
     @property
     def q(self) -> PlainEP:
         """Result of EP without corrections: the mixture of its Gaussians."""
-        return PlainEP(replace(self.posterior, exact=False), self.log_evidence)
+        posterior = replace(self.posterior, exact=False)
+        return PlainEP(posterior.mean, posterior.covariance, self.log_evidence)
 
     @cached_property
     def evidence(self) -> LogEvidence:
         """Log evidence of the whole model by importance weights, with their error; EP's own, NaN, where these fail."""
         try:
-            log_weights, pareto_k = pareto_smooth(self._weighted(DRAWS, np.random.default_rng(SEED))[2])
+            log_weights, pareto_k = pareto_smooth(self._draw(DRAWS, np.random.default_rng(SEED), weighted=True)[2])
         except UnsupportedError:
             pareto_k = np.inf
         if not (self.converged and pareto_k <= LARGEST_K):
@@ -514,7 +499,7 @@ class NestedApproximation(EPApproximation):
     @property
     def _inclusion(self) -> FloatArray:
         found = np.ones(self.source.layout.dimension)
-        found[self.posterior.inner] = self.nested.mean(lambda each: each.inclusion_probability)
+        found[self.posterior.inner] = super()._inclusion
         return found
 
     @cached_property
@@ -528,98 +513,31 @@ class NestedApproximation(EPApproximation):
         evidence = [each.log_evidence + each.problem.absorbed for each in self.nested.fits]
         return xr.Dataset({**found, "weight": ("point", self.nested.weights), "log_evidence": ("point", evidence)})
 
-    @cached_property
-    def training_auc(self) -> float:
-        """AUC of the mean score, the one to deploy, on the training pairs."""
-        mean = self.nested.mean(lambda each: each.problem.X @ each.posterior.mean + each.problem.offset)
-        return 1.0 - float(pair_risk(mean[None], self.fit.problem.pairs)[0])
+    @property
+    def _given(self) -> ModelProblem:
+        return self.hyper.source_at(self.nested.phi[0])
 
-    def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
-        """Return the Gaussians that a variable's posterior is a mixture of.
-
-        Parameters
-        ----------
-        name : str
-            Name of a free variable that is no hyper-parameter.
-
-        Returns
-        -------
-        list of tuple
-            Weight, mean, shape (k,), and covariance, shape (k, k), of each.
-
-        Raises
-        ------
-        ValueError
-            If the variable is a hyper-parameter.
-
-        See Also
-        --------
-        pymc_pacauc.prior_from : Use them as a prior.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-        >>> X = np.random.default_rng(1).normal(size=(30, 2))
-        >>> with pm.Model():
-        ...     theta = pm.Normal("theta", 0.0, pm.math.stack([1.0, pm.HalfNormal("s", 1.0)]), shape=2)
-        ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.2, gamma=10)
-        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-        >>> bool(np.isclose(sum(weight for weight, _, _ in approx.components("theta")), 1.0))
-        True
-        """
-        inner = self.hyper.source_at(self.nested.phi[0])
-        if name not in inner.parts:
-            raise ValueError(
-                f"{name} is a hyper-parameter, whose posterior is not a mixture of Gaussians: use "
-                f"{', '.join(inner.names)}, and write a prior for {name} with the moments of approx.hyper_posterior."
-            )
-        part = inner.parts[name]
-        parts = zip(self.nested.weights, self.nested.fits, strict=True)
-        return [(float(w), each.posterior.mean[part], each.posterior.covariance[part, part]) for w, each in parts]
-
-    def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Free variables ``[draws, D]`` and the risk of each."""
-
-        def corrected(fit: Fit, size: int) -> tuple[FloatArray, FloatArray]:
-            theta = fit.corrected.draw(size, rng)
-            return theta, fit.problem.risk(theta)
-
-        values, [risk] = self._drawn(draws, rng, corrected)
-        return values, risk
-
-    def _weighted(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Draw as given one value of the hyper-parameters, with EP's evidence of all values in place of its own."""
-
-        def weighted(fit: Fit, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-            found = fit.importance(size, rng)
-            return found.theta, found.risk, found.log_weights + (self.log_evidence - fit.log_evidence)
-
-        values, [risk, log_weights] = self._drawn(draws, rng, weighted)
-        return values, risk, log_weights
-
-    def _drawn(
-        self, draws: int, rng: np.random.Generator, draw: Callable[[Fit, int], tuple[FloatArray, ...]]
-    ) -> tuple[FloatArray, list[FloatArray]]:
-        """Free variables ``[draws, D]``, theta from ``draw(fit, size)``, and what else that gives, of each draw."""
+    def _draw(
+        self, draws: int, rng: np.random.Generator, *, weighted: bool = False
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         nested, free = self.nested, self.source.free
-        place = dict(zip(free.names, free.slices, strict=True))
-        values, more = np.empty((draws, free.dimension)), []
+        place = {name: np.arange(free.dimension)[part] for name, part in zip(free.names, free.slices, strict=True)}
+        values, (risk, log_weights) = np.empty((draws, free.dimension)), np.empty((2, draws))
         chosen = rng.choice(nested.weights.size, size=draws, p=nested.weights)
-        outer = [k for value in self.hyper.layout.values for k in np.arange(free.dimension)[place[value.name]]]
         for k in np.unique(chosen):
-            rows = np.flatnonzero(chosen == k)
+            rows, fit = np.flatnonzero(chosen == k), nested.fits[k]
             source = self.hyper.source_at(nested.phi[k])
-            theta, *others = draw(nested.fits[k], rows.size)
-            more.append((rows, others))
+            drawn = self._draw_given(fit, fit.corrected, rows.size, rng, weighted=weighted)
+            theta, risk[rows], log_weights[rows] = drawn
             inner = source.free_values(theta, rng)
             for name, part in zip(source.free.names, source.free.slices, strict=True):
-                values[rows[:, None], np.arange(free.dimension)[place[name]]] = inner[:, part]
-        dirac = any(sparse.dirac for sparse in self.source.sparse)  # its indicators are cut at p: no other p will do
-        lattice = None if dirac else nested.lattice
-        if outer:
-            values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
-        order = np.argsort(np.concatenate([rows for rows, _ in more]))
-        return values, [np.concatenate(each)[order] for each in zip(*(others for _, others in more), strict=True)]
+                values[rows[:, None], place[name]] = inner[:, part]
+        if outer := [k for value in self.hyper.layout.values for k in place[value.name]]:
+            dirac = any(each.dirac for each in self.source.independent)  # indicators are cut at p: no other p will do
+            lattice = None if dirac else nested.lattice
+            phi = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
+            values[:, outer] = phi
+        return values, risk, log_weights
 
     @property
     def _exact_means(self) -> tuple[Variable, ...]:
@@ -665,35 +583,24 @@ def certified_mixture(approx: NestedApproximation) -> KnownResult:
 
         KL = sum_k w_k [KL(q_k, prior given k) + log(w_k / p_k)].
 
-    A ValueError where EP converges at none of these values.
+    A ValueError where EP converges at none of these values; some that it leaves out cost nothing but their weight.
     """
     hyper = approx.hyper
-    values, masses = hyper.certified_values
-    density = Density(hyper.conditional, approx.density_method, approx.density_options)
-    points = [density.at(phi) for phi in values]
-    known = np.array([point.log_density > -np.inf for point in points])
-    fits = [point.fit for point in points if point.log_density > -np.inf]
-    if not fits:
-        raise ValueError(
-            "EP converged at none of the values of the hyper-parameters that a certificate needs: fix the "
-            "hyper-parameters, or certify draws of pm.sample(step=pac.TemperingSMC())."
-        )
-    masses = masses[known]
-    logs = np.array([each.log_evidence for each in fits]) + np.log(masses)
-    evidence = float(special.logsumexp(logs))
-    weights = np.exp(logs - evidence)
-    divergence = weights @ np.array([each.divergence for each in fits])
-    divergence += float(special.xlogy(weights, weights / masses).sum())
-    risk = float(weights @ np.array([each.expected_risk for each in fits]))
+    listed = hyper.listed(hyper.conditional.problem_at)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        nested = tune.integrate(replace(approx.density, conditional=listed, callback=None, points=[]))
+    weights, masses = nested.weights, np.exp(listed.log_prior(nested.phi))
+    divergence = nested.mean(lambda each: each.divergence) + special.xlogy(weights, weights / masses).sum()
     return KnownResult(
         approx.fitted_to,
-        combine(evidence, np.nan),
-        Estimate(risk),
+        combine(nested.log_evidence, np.nan),
+        Estimate(float(nested.mean(lambda each: each.expected_risk))),
         Estimate(float(divergence)),
         gaussian=False,
         caveat=approx.caveat,
         assumption=(
-            f"Certifies the randomised score with the hyper-parameters ({', '.join(hyper.labels)}) at {len(fits)} "
+            f"Certifies the randomised score with the hyper-parameters ({', '.join(hyper.labels)}) at {len(weights)} "
             "values that were fixed by their prior alone, not at those that the fit chose."
         ),
     )
@@ -719,6 +626,4 @@ def fit_nested(
     said = tuple(dict.fromkeys(hyper.describe(direction) for direction in flat))
     for each in said:
         logger.info("The data cannot move %s: no ranking depends on it, and its posterior is its prior.", each)
-    found = NestedApproximation(nested, hyper, integrated=how == "integrate", flat=said)
-    found.density_method, found.density_options = method, options
-    return found
+    return NestedApproximation(nested, hyper, density, integrated=how == "integrate", flat=said)

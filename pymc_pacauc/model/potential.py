@@ -14,12 +14,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_pacauc.comparison.censored import concordance
@@ -29,13 +27,11 @@ from pymc_pacauc.comparison.risk import check_ties
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
-from pymc_pacauc.model.graph import shape_now
+from pymc_pacauc.model.graph import is_random, shape_now
 from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, ComparisonKind, SurrogateRisk
 from pymc_pacauc.numerics import ranked
 from pymc_pacauc.problem.problem import check_gamma
 from pymc_pacauc.theorems import TheoremDefaults, default_gamma, theorem_defaults
-
-RANDOM = (RandomVariable, SymbolicRandomVariable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +53,7 @@ class Compared:
         if self.is_partial and ties != "half":
             raise ValueError(f'ties={ties!r} is not defined for a partial AUC (max_fpr=), an area: use ties="half".')
         self._check_lengths(scores)
-        random = [v for v in ancestors([scores]) if isinstance(getattr(v.owner, "op", None), RANDOM)]
+        random = [v for v in ancestors([scores]) if is_random(v.owner)]
         for variable in random:  # PyMC asks step methods about one variable at a time: tell them about all
             variable.tag.feed_auc_risk = random
         return Blockwise(AUCRisk(ties, self.kind))(scores, *self.tensors)
@@ -99,13 +95,8 @@ def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any)
     """Unordered classes: what the score of each of them is compared by, in the order of sorted labels."""
     if any(value is not None and value is not False for value in others.values()):
         raise ValueError(f'multi_class="ovo" can be combined with weights only, not with {", ".join(others)}.')
-    given = _given({"y": y if isinstance(y, Variable) else sorted_classes(y), "weights": weights})
-    tensors = tuple(_tensor(name, each) for name, each in given.items())
-    values = _values(given)
-    kinds = [ComparisonKind(tuple(given), of_class=(k, number)) for k in range(number)]
-    if values is None:
-        return [Compared(kind, tensors, None) for kind in kinds]
-    return [Compared(kind, tensors, kind.comparison(*map(np.asarray, values.values()))) for kind in kinds]
+    given = {"y": y if isinstance(y, Variable) else sorted_classes(y), "weights": weights}
+    return [_compared(given, of_class=(k, number)) for k in range(number)]
 
 
 def compared_times(
@@ -125,16 +116,20 @@ def compared_times(
 
 def _compared(
     given: Mapping[str, Any],
-    build: Callable[..., Pairs],
-    options: dict[str, Any],
+    build: Callable[..., Pairs] | None = None,
+    options: Mapping[str, Any] | None = None,
     mask: Callable[[Any], TensorVariable] | None = None,
+    of_class: tuple[int, int] | None = None,
 ) -> Compared:
-    """Return what is compared, the pairs built of the arrays given; ``mask`` is that of the first, labels."""
-    given = _given(given)
-    values = _values(given)
-    comparison = None if values is None else build(**values)
+    """Return what is compared, the pairs built of the arrays where all have a value; ``mask`` is that of labels."""
+    given = {name: each for name, each in given.items() if each is not None}
+    kind = ComparisonKind(tuple(given), tuple((options or {}).items()), of_class)
+    comparison = None
+    if all(isinstance(each, SharedVariable) or not isinstance(each, Variable) for each in given.values()):
+        values = {k: each.get_value() if isinstance(each, SharedVariable) else each for k, each in given.items()}
+        comparison = kind.comparison(*map(np.asarray, values.values())) if build is None else build(**values)
     tensors = [_tensor(name, each) if mask is None or name != "y" else mask(each) for name, each in given.items()]
-    return Compared(ComparisonKind(tuple(given), tuple(options.items())), tuple(tensors), comparison)
+    return Compared(kind, tuple(tensors), comparison)
 
 
 def score_tensor(scores: Any) -> TensorVariable:
@@ -150,17 +145,6 @@ def score_tensor(scores: Any) -> TensorVariable:
     if tensor.type.dtype.startswith("complex"):
         raise TypeError(f"scores must be real numbers; their dtype is {tensor.type.dtype}.")
     return pt.cast(tensor, "float64")
-
-
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in arguments.items() if each is not None}
-
-
-def _values(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The values of the arguments; None where one of them is an expression without a value yet."""
-    if any(isinstance(each, Variable) and not isinstance(each, SharedVariable) for each in given.values()):
-        return None
-    return {name: each.get_value() if isinstance(each, SharedVariable) else each for name, each in given.items()}
 
 
 def _mask(y: Any, positive: Any) -> TensorVariable:
@@ -255,25 +239,19 @@ def auc_risk(
 def _scores_and_classes(
     scores: Any, y: Any, multi_class: str | None, kinds: dict[str, Any]
 ) -> tuple[list[TensorVariable], list[Compared]]:
-    """Return the scores, and what they are compared by; of unordered classes, those of each."""
+    """Return the scores, and what they are compared by; of unordered classes, those of each, ``scores[..., k]``."""
     tensor = score_tensor(scores)
     if multi_class is None:
         return [tensor], [compared_labels(y, **kinds)]
-    columns = class_scores(tensor, multi_class)
-    return columns, compared_classes(y, len(columns), **kinds)
-
-
-def class_scores(scores: TensorVariable, multi_class: str) -> list[TensorVariable]:
-    """Return the score of each class, ``scores[..., k]``."""
     if multi_class != "ovo":
         raise ValueError(f'multi_class must be "ovo" or None; got {multi_class!r}.')
-    if scores.type.ndim < 2:
+    if tensor.type.ndim < 2:
         raise ValueError(
             'scores must have shape (n, K) with multi_class="ovo", a score of each row for each class, such as X @ W '
             'with W = pm.Normal("W", size=(d, K)); got one dimension.'
         )
-    number = scores.type.shape[-1]
-    return [scores[..., k] for k in range(shape_now(scores)[-1] if number is None else number)]
+    number = tensor.type.shape[-1] or shape_now(tensor)[-1]
+    return [tensor[..., k] for k in range(number)], compared_classes(y, number, **kinds)
 
 
 class _Options(TypedDict, total=False):
@@ -499,17 +477,17 @@ def _gammas(
     name: str, gamma: Any, scores: list[TensorVariable], compared: list[Compared], model: pm.Model
 ) -> list[Any]:
     """Return the factor of each class's risk: gamma / K, or one of K numbers."""
-    number, named = len(scores), isinstance(gamma, str | TheoremDefaults)
-    known = isinstance(gamma, Variable)
-    several = number > 1 and not named and (gamma.type.ndim if known else np.ndim(gamma)) == 1
-    if not several and (number == 1 or not isinstance(gamma, str)):
-        found = _gamma_tensor(name, gamma, scores[0], compared[0], model)
-        return [found / number if number > 1 else found] * number
-    if several and (length := gamma.type.shape[0] if known else len(gamma)) not in (None, number):
-        raise ValueError(f"gamma must be one number, or one for each of the {number} classes; got {length}.")
-    if not several and gamma != "default":
+    number = len(scores)
+    each = [gamma] * number
+    if number > 1 and (gamma.type.ndim if isinstance(gamma, Variable) else np.ndim(gamma)) == 1:
+        length = gamma.type.shape[0] if isinstance(gamma, Variable) else len(gamma)
+        if length not in (None, number):
+            raise ValueError(f"gamma must be one number, or one for each of the {number} classes; got {length}.")
+        each = [gamma[k] for k in range(number)]
+    elif number > 1 and not isinstance(gamma, str):
+        return [_gamma_tensor(name, gamma, scores[0], compared[0], model) / number] * number
+    elif number > 1 and gamma != "default":
         raise ValueError(f'gamma={gamma!r} is for two classes: pass a number, {number} of them, or "default".')
-    each = [gamma[k] for k in range(number)] if several else [gamma] * number
     parts = zip(each, scores, compared, strict=True)
     return [_gamma_tensor(name, one, score, kind, model) for one, score, kind in parts]
 
@@ -534,7 +512,6 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compa
             raise ValueError(
                 f'gamma={gamma!r} is for two classes with pairs of equal weight: pass a number or "default" instead.'
             )
-        assert isinstance(compared.comparison, Pairs)
         [block] = compared.comparison.blocks
         sizes = block.positive.size, block.negative.size
         if gamma == "default":

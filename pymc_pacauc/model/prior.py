@@ -19,7 +19,7 @@ scale) are tabulated from their log density; a new PyMC distribution needs no co
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,35 +29,37 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pymc.distributions.distribution import SymbolicRandomVariable, support_point
+from pymc.distributions.distribution import support_point
 from pymc.distributions.mixture import MixtureRV
-from pymc.pytensorf import compile as compile_function
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import LT
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 from scipy import linalg
 from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.model.auc_term import names_of, refuse
 from pymc_pacauc.model.graph import (
-    MODE,
     FlatVariables,
     Unreadable,
     affine_map,
     evaluate,
     is_known,
+    is_random,
     read_affine,
     shape_now,
 )
+from pymc_pacauc.model.results import opened
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Table, default_inclusion_probability, tabulate
+from pymc_pacauc.problem.scores import GaussianPrior
+from pymc_pacauc.smc.coordinates import positive_factor
 from pymc_pacauc.theorems import theorem_defaults
 from pymc_pacauc.tune.nested import NEGLIGIBLE
+
+Tables = tuple[list[Table], NDArray[np.intp]]  # of densities, and which of them each coefficient has
 
 
 class GaussianPriorReader:
@@ -242,78 +244,77 @@ def noncentred(model: pm.Model, rvs: list[Variable]) -> tuple[dict[Variable, Var
 
 
 def conditioned(
-    mean: FloatArray, factor: FloatArray, residual: FloatArray, map_: FloatArray, spread: FloatArray
-) -> tuple[FloatArray, FloatArray, float]:
-    """N(mean, F F') of theta given that ``residual = map_ @ theta + noise``: mean, lower factor, log density.
-
-    ``spread`` are the standard deviations of the noise, or its covariance.
-    """
-    if spread.ndim == 1:
-        log_volume = float(np.log(spread).sum())
-        H, r = map_ / spread[:, None], (residual - map_ @ mean) / spread
-    else:
-        lower = np.linalg.cholesky(spread)
-        log_volume = float(np.log(np.diagonal(lower)).sum())
-        H, r = (linalg.solve_triangular(lower, each, lower=True) for each in (map_, residual - map_ @ mean))
-    H = H * factor if factor.ndim == 1 else H @ factor
-    C = linalg.cholesky(np.eye(mean.size) + H.T @ H, lower=True)  # precision of whitened theta
+    prior: GaussianPrior, noise: GaussianPrior, map_: FloatArray, values: FloatArray
+) -> tuple[GaussianPrior, float]:
+    """Condition theta on ``values = map_ @ theta + noise``, centred noise; return also the log density of values."""
+    r = noise.whiten((values - map_ @ prior.mean)[None])[0]
+    H = prior.whiten_rows(noise.whiten(map_.T).T)
+    C = linalg.cholesky(np.eye(prior.mean.size) + H.T @ H, lower=True)  # precision of whitened theta
     v = linalg.solve_triangular(C, H.T @ r, lower=True)
-    density = 0.5 * float(v @ v - r @ r) - float(np.log(np.diagonal(C)).sum()) - log_volume
-    root = linalg.solve_triangular(C, np.diag(factor) if factor.ndim == 1 else factor.T, lower=True)  # C^-1 F'
-    return mean + root.T @ v, _lower(root.T), density - 0.5 * r.size * float(np.log(2.0 * np.pi))
+    log_density = 0.5 * float(v @ v - r @ r) - float(np.log(np.diagonal(C)).sum()) - noise.log_volume
+    factor = prior.whiten_rows(np.eye(prior.mean.size))
+    root = linalg.solve_triangular(C, factor.T, lower=True).T  # F C^-T, a root of the covariance
+    return GaussianPrior(prior.mean + root @ v, _lower(root)), log_density - 0.5 * r.size * float(np.log(2.0 * np.pi))
 
 
 def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
     """The Cholesky factor, with the smallest jitter that makes it exist; a jitter is reported."""
-    scale = float(np.diagonal(covariance).mean())
-    for relative in (0.0, *np.logspace(-14, -6, 9)):
-        try:
-            factor = np.linalg.cholesky(covariance + relative * scale * np.eye(len(covariance)))
-        except np.linalg.LinAlgError:
-            continue
-        if relative:
-            warnings.warn(
-                f"The prior covariance of {name} is not positive definite in floating point: {relative * scale:.1e} "
-                "was added to its diagonal. To avoid this warning, add a jitter yourself.",
-                stacklevel=4,
-            )
-        return np.asarray(factor, dtype=np.float64)
-    smallest = np.linalg.eigvalsh(covariance)[0]
-    raise ValueError(f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g}).")
+    factor, jitter = positive_factor(covariance)
+    if jitter > 1e-6 or not np.trace(covariance) > 0.0:  # no rounding error
+        smallest = np.linalg.eigvalsh(covariance)[0]
+        raise ValueError(
+            f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g})."
+        )
+    if jitter:
+        warnings.warn(
+            f"The prior covariance of {name} is not positive definite in floating point: "
+            f"{jitter * np.diagonal(covariance).mean():.1e} was added to its diagonal. To avoid this warning, add a "
+            "jitter yourself.",
+            stacklevel=4,
+        )
+    return factor
 
 
 @dataclass(frozen=True, eq=False)
-class SparseVariable:
-    """A spike-and-slab variable of a model.
+class IndependentPrior:
+    """A variable of independent coefficients whose prior is not Gaussian.
 
     Attributes
     ----------
-    variable
-        The coefficients.
-    hyperparameters
-        Reads p, v0 and v1 from the model, one of each for every coefficient.
-    slab, latent
-        The free parts, where the spike is a point mass.
+    name
+        Name of the variable.
+    free
+        Names of the free variables that it stands for: of the first it takes the place in theta.
+    spiked
+        Whether it is a spike and slab.
+    read
+        Reads the prior from the model: of a spike and slab p, v0 and v1, one of each for every coefficient, else the
+        tables of the densities, and which table each coefficient has, shape (k,).
+    free_values
+        Function of coefficients ``theta[N, k]`` and a Generator: a list of the unconstrained values of ``free``, drawn
+        where they are not functions of theta. None where theta is the value of the only one.
     """
 
-    variable: Variable
-    hyperparameters: Callable[[], tuple[FloatArray, FloatArray, FloatArray]]
-    slab: Variable | None = None
-    latent: Variable | None = None
+    name: str
+    free: tuple[str, ...]
+    spiked: bool
+    read: Callable[[], Any]
+    free_values: Any = None
 
     @property
     def dirac(self) -> bool:
-        return self.slab is not None
+        """Whether it has a spike that is a point mass."""
+        return self.spiked and self.free_values is not None
 
-    def free_values(self, theta: FloatArray, rng: np.random.Generator) -> dict[Variable, FloatArray]:
-        """The free variables given the coefficients ``theta[N, k]``; slab and latent are drawn from their prior."""
-        if not self.dirac:
-            return {self.variable: theta}
-        p, _, v1 = self.hyperparameters()
-        included = theta != 0.0
-        share = rng.uniform(size=theta.shape)
-        slab = np.where(included, theta, np.sqrt(v1) * rng.standard_normal(theta.shape))
-        return {self.slab: slab, self.latent: ndtri(np.where(included, p * share, p + (1.0 - p) * share))}
+
+def independent_priors(model: pm.Model, scores: list[Variable]) -> tuple[IndependentPrior, ...]:
+    """Find the variables with independent priors that are not Gaussian: spikes and slabs, or other densities."""
+    spiked = sparse_variables(model)
+    others = density_variables(model, {name for each in spiked for name in each.free}, scores)
+    if spiked and others:
+        names = ", ".join(sorted(each.name for each in others))
+        raise refuse(f"beside a spike-and-slab prior, that of {names} must be Gaussian")
+    return spiked + others
 
 
 def SpikeSlab(
@@ -458,8 +459,7 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
     >>> bool(today.q.mean[0] > 3 * abs(today.q.mean[1]))
     True
     """
-    for holder in ("refit", "approx"):
-        approx = getattr(approx, holder, approx)
+    approx = opened(approx)
     shape = _shape_handed_on(approx, name)
     kept = [each for each in approx.components(name) if each[0] >= NEGLIGIBLE]
     model, new = pm.modelcontext(model), as_name or name
@@ -490,8 +490,8 @@ def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
         )
     if name not in source.parts:
         raise ValueError(f"approx has no variable {name!r}; it has {', '.join(source.names)}.")
-    signed = [each.variable.name for each in source.densities if each.transformed]
-    if name in signed or name in [each.variable.name for each in source.sparse]:
+    prior = next((each for each in source.independent if each.name == name), None)
+    if prior is not None and (prior in source.sparse or approx.model.rvs_to_transforms[approx.model[name]] is not None):
         raise ValueError(
             f"The posterior of {name} has a sign, a range or a spike, which a Gaussian prior cannot represent. Fit all "
             "batches together, or give the variable a prior that is positive everywhere."
@@ -500,18 +500,20 @@ def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
     return shape
 
 
-def sparse_variables(model: pm.Model) -> tuple[SparseVariable, ...]:
+def sparse_variables(model: pm.Model) -> tuple[IndependentPrior, ...]:
     """The spike-and-slab variables of a model: those of :func:`SpikeSlab`, and any mixture of two centred normals."""
     found = [_point_mass(model, variable) for variable in model.deterministics]
     found += [_mixture(model, variable) for variable in model.free_RVs]
     return tuple(each for each in found if each is not None)
 
 
-def _point_mass(model: pm.Model, variable: Variable) -> SparseVariable | None:
+def _point_mass(model: pm.Model, variable: Variable) -> IndependentPrior | None:
+    """A Deterministic of prior p N(0, v1) + (1 - p) delta(0), of a slab and a latent variable that is cut at p."""
     slab, latent = (model.named_vars.get(f"{variable.name}_{part}") for part in ("slab", "latent"))
     if slab not in model.free_RVs or latent not in model.free_RVs:
         return None
-    cuts = [v.owner.inputs[1] for v in ancestors([variable]) if _is_less_than(v) and latent in v.owner.inputs[:1]]
+    compared = [v.owner for v in ancestors([variable]) if v.owner is not None and latent in v.owner.inputs[:1]]
+    cuts = [node.inputs[1] for node in compared if isinstance(getattr(node.op, "scalar_op", None), LT)]
     if len(cuts) != 1:
         return None
     _, sigma = slab.owner.op.dist_params(slab.owner)
@@ -524,10 +526,18 @@ def _point_mass(model: pm.Model, variable: Variable) -> SparseVariable | None:
         p, v1 = (np.broadcast_to(value, shape).astype(np.float64).ravel() for value in (ndtr(cut), np.square(sd)))
         return p, np.zeros(p.size), v1
 
-    return SparseVariable(variable, hyperparameters, slab, latent)
+    def free_values(theta: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
+        """Slab and latent, drawn from their prior given the coefficients."""
+        p, _, v1 = hyperparameters()
+        included = theta != 0.0
+        share = rng.uniform(size=theta.shape)
+        values = np.where(included, theta, np.sqrt(v1) * rng.standard_normal(theta.shape))
+        return [values, ndtri(np.where(included, p * share, p + (1.0 - p) * share))]
+
+    return IndependentPrior(variable.name, (slab.name, latent.name), True, hyperparameters, free_values)
 
 
-def _mixture(model: pm.Model, variable: Variable) -> SparseVariable | None:
+def _mixture(model: pm.Model, variable: Variable) -> IndependentPrior | None:
     """A variable of prior p N(0, v1) + (1 - p) N(0, v0), written as a mixture of spike and slab in either order."""
     if not isinstance(variable.owner.op, MixtureRV) or model.rvs_to_transforms[variable] is not None:
         return None
@@ -549,46 +559,14 @@ def _mixture(model: pm.Model, variable: Variable) -> SparseVariable | None:
         row = np.arange(len(sd))
         return share[row, slab], sd[row, 1 - slab] ** 2, sd[row, slab] ** 2
 
-    return SparseVariable(variable, hyperparameters)
+    return IndependentPrior(variable.name, (variable.name,), True, hyperparameters)
 
 
-@dataclass(frozen=True, eq=False)
-class DensityVariable:
-    """A variable of independent coefficients whose prior is known by its density: Laplace, Student-t, half-normal, ...
-
-    Attributes
-    ----------
-    variable
-        The coefficients.
-    tables
-        Reads from the model the tables of their densities, and which table each coefficient has, shape (k,).
-    unconstrained
-        The model's value of the variable, which a transform may have moved, at coefficients ``theta[N, k]``.
-    transformed
-        Whether there is such a transform.
-    local
-        A variable with the scale of each coefficient, as of a horseshoe, which is integrated out; None for others.
-    local_values
-        Its unconstrained values given the coefficients, drawn.
-    """
-
-    variable: Variable
-    tables: Callable[[], tuple[list[Table], NDArray[np.intp]]]
-    unconstrained: Callable[[FloatArray], FloatArray]
-    transformed: bool
-    local: Variable | None = None
-    local_values: Callable[[FloatArray, np.random.Generator], FloatArray] | None = None
-
-    def free_values(self, theta: FloatArray, rng: np.random.Generator) -> dict[Variable, FloatArray]:
-        """The free variables, unconstrained, given the coefficients ``theta[N, k]``; local scales are drawn."""
-        local = {} if self.local_values is None else {self.local: self.local_values(theta, rng)}
-        return {self.variable: self.unconstrained(theta), **local}
-
-
-def density_variables(model: pm.Model, taken: set[Variable], scores: list[Variable]) -> tuple[DensityVariable, ...]:
+def density_variables(model: pm.Model, taken: set[str], scores: list[Variable]) -> tuple[IndependentPrior, ...]:
     """The variables with independent entries that are not normal, and on which no other variable's prior depends.
 
-    Or the one of a normal variable does, entry by entry, and the scores do not: a horseshoe.
+    Or the one of a normal variable does, entry by entry, and the scores do not: a horseshoe. Such a normal variable has
+    a density too, in which its scales are integrated out.
     """
     found = []
     above = _parents(model)
@@ -596,8 +574,8 @@ def density_variables(model: pm.Model, taken: set[Variable], scores: list[Variab
     for rv, others in above.items():
         below = [other for other, each in above.items() if rv in each]
         if rv in scales and model.rvs_to_transforms[scales[rv]] is None:
-            found.append(_scale_mixture(scales[rv], _density_variable(model, rv)))
-        elif rv not in taken and _is_single(rv) and not others and not below:
+            found.append(_scale_mixture(scales[rv], rv, _density_variable(model, rv)))
+        elif rv.name not in taken and _is_single(rv) and not others and not below:
             found.append(_density_variable(model, rv))
     return tuple(found)
 
@@ -638,146 +616,120 @@ def log_mixture_of_normals(x: FloatArray, sd: FloatArray, log_mass: FloatArray) 
     return top + np.log(np.exp(terms, out=terms).sum(axis=1))
 
 
-def _scale_mixture(rv: Variable, scale: DensityVariable) -> DensityVariable:
-    """Read a normal variable whose entries each have a scale with a known prior, as in a horseshoe."""
+def _scale_mixture(rv: Variable, scale: Variable, prior: IndependentPrior) -> IndependentPrior:
+    """Read a normal variable whose entries each have a ``scale`` with a known ``prior``, as in a horseshoe."""
     mu, sigma = rv.owner.op.dist_params(rv.owner)
-    value = scale.variable.type("scale")
-    batch = pt.tensor("scales", dtype=value.type.dtype, shape=(None, *value.type.shape))
-    [graph] = graph_replace([sigma + pt.zeros_like(value)], {scale.variable: value}, strict=False)
-    spread = compile_function([batch], vectorize_graph([graph], {value: batch})[0], mode=MODE)
+    value, shape = scale.type("scale"), shape_now(rv)
+    [graph] = graph_replace([sigma + pt.zeros_like(value)], {scale: value}, strict=False)
+    spread, size = FlatVariables((value,), (shape,)).function([graph.ravel()]), int(np.prod(shape))
 
-    def read() -> tuple[FloatArray, list[Table], NDArray[np.intp]]:
-        shape, rng = shape_now(rv), np.random.default_rng(0)
+    def read() -> list[tuple[float, FloatArray, Table]]:
+        """Mean, standard deviations at the nodes of the scale, and the table of these nodes, of each coefficient."""
         if not is_known([mu]):
             raise refuse(f"the mean of {rv.name} depends on other variables")
-        some, masks = np.exp(rng.standard_normal((2, *shape))), rng.random((32, *shape)) < 0.5
-        if not np.allclose(spread(np.where(masks, *some)), np.where(masks, *spread(some)), rtol=1e-10, atol=0.0):
-            raise refuse(f"an entry of {scale.variable.name} is the scale of several entries of {rv.name}")
-        return np.broadcast_to(evaluate([mu])[0], shape).astype(np.float64).ravel(), *scale.tables()
+        rng = np.random.default_rng(0)
+        some, masks = np.exp(rng.standard_normal((2, size))), rng.random((32, size)) < 0.5
+        mixed, each = np.where(masks, *some), spread(some)[0]
+        if not np.allclose(spread(mixed)[0], np.where(masks, *each), rtol=1e-10, atol=0.0):
+            raise refuse(f"an entry of {scale.name} is the scale of several entries of {rv.name}")
+        mean = np.broadcast_to(evaluate([mu])[0], shape).astype(np.float64).ravel()
+        tables, which = prior.read()
+        sds = [spread(_at_every_entry(table.nodes, size))[0] for table in tables]
+        return [(float(mean[k]), sds[held][:, k], tables[held]) for k, held in enumerate(which)]
 
-    def sd_at(table: Table) -> FloatArray:
-        """Standard deviations at the nodes of a scale, one column a coefficient."""
-        return np.asarray(spread(_at_every_entry(table.nodes, shape_now(rv)))).reshape(table.nodes.size, -1)
+    def tables() -> Tables:
+        known = read()
 
-    def tables() -> tuple[list[Table], NDArray[np.intp]]:
-        mean, local, which = read()
-        sds = [sd_at(table) for table in local]
+        def densities(x: FloatArray, some: Sequence[int]) -> FloatArray:
+            each = [(x - known[k][0], known[k][1], known[k][2].log_mass) for k in some]
+            return np.column_stack([log_mixture_of_normals(*one) for one in each])
 
-        def density(x: FloatArray, k: int) -> FloatArray:
-            held = which[k]
-            return log_mixture_of_normals(x - mean[k], sds[held][:, k], local[held].log_mass)
+        return _tables(rv.name, densities, [([mean], []) for mean, _, _ in known])
 
-        def densities(x: FloatArray) -> FloatArray:
-            return np.column_stack([density(x, k) for k in range(mean.size)])
-
-        return _tables(rv.name, densities, density, lambda k: ([float(mean[k])], list))
-
-    def local_values(theta: FloatArray, rng: np.random.Generator) -> FloatArray:
-        mean, local, which = read()
+    def free_values(theta: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
+        """The coefficients, and their scales, drawn given these."""
         values = np.empty_like(theta)
-        for k, held in enumerate(which):
-            sd = sd_at(local[held])[:, k]
-            log_mass = local[held].log_mass - np.log(sd) - 0.5 * ((theta[:, k, None] - mean[k]) / sd) ** 2
+        for k, (mean, sd, table) in enumerate(read()):
+            log_mass = table.log_mass - np.log(sd) - 0.5 * ((theta[:, k, None] - mean) / sd) ** 2
             mass = np.exp(log_mass - log_mass.max(axis=1, keepdims=True)).cumsum(axis=1)
-            places = (mass < rng.random((len(theta), 1)) * mass[:, -1:]).sum(axis=1)
-            values[:, k] = local[held].nodes[places]
-        return scale.unconstrained(values)
+            values[:, k] = table.nodes[(mass < rng.random((len(theta), 1)) * mass[:, -1:]).sum(axis=1)]
+        return [theta, *([values] if prior.free_values is None else prior.free_values(values, rng))]
 
-    return DensityVariable(rv, tables, lambda theta: theta, False, scale.variable, local_values)
+    return IndependentPrior(rv.name, (rv.name, scale.name), False, tables, free_values)
 
 
-def _density_variable(model: pm.Model, rv: Variable) -> DensityVariable:
+def _density_variable(model: pm.Model, rv: Variable) -> IndependentPrior:
+    """Read a variable by its density, which PyMC gives; it enters theta untransformed."""
     try:
         return _compiled_density(model, rv)
     except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:  # what PyMC has no rule for
         raise refuse(f"the prior of {rv.name} has no density that PyMC could give ({error})") from error
 
 
-def _compiled_density(model: pm.Model, rv: Variable) -> DensityVariable:
-    value = rv.type(f"{rv.name}_value")
-    batch = pt.tensor(f"{rv.name}_values", dtype=rv.type.dtype, shape=(None, *rv.type.shape))
-    [log_density] = vectorize_graph([pm.logp(rv, value)], {value: batch})
-    evaluate_density = compile_function([batch], log_density, mode=MODE)
-    transform = model.rvs_to_transforms[rv]
+def _compiled_density(model: pm.Model, rv: Variable) -> IndependentPrior:
+    value, shape, transform = rv.type(f"{rv.name}_value"), shape_now(rv), model.rvs_to_transforms[rv]
+    layout = FlatVariables((value,), (shape,))
+    log_density = layout.function([pm.logp(rv, value).ravel()])
     moved: Any = None
     if transform is not None:
-        forward = transform.forward(value, *rv.owner.inputs)
-        [many] = vectorize_graph([forward], {value: batch})
-        moved = compile_function([batch], many, mode=MODE)
-    parts = [v for v in ancestors(rv.owner.inputs) if v.owner is not None and _is_random(v)]  # of a mixture
+        moved = layout.function([transform.forward(value, *rv.owner.inputs).ravel()])
+    parts = [v for v in ancestors(rv.owner.inputs) if is_random(v.owner)]  # of a mixture
     guesses = [v.owner.op.dist_params(v.owner)[0] for v in parts] or [support_point(rv)]
     others = [v for v in rv.owner.inputs if isinstance(v.type, TensorType) and v.type.dtype == "float64"]
 
-    def tables() -> tuple[list[Table], NDArray[np.intp]]:
-        shape = shape_now(rv)
+    def densities(x: FloatArray, some: Sequence[int]) -> FloatArray:
+        return log_density(_at_every_entry(x, layout.dimension))[0][:, some]
 
-        def near(graphs: list[Variable], k: int) -> list[float]:
+    def tables() -> Tables:
+        values = evaluate(guesses), evaluate(others)
+
+        def near(k: int) -> tuple[list[float], ...]:
             """Values of the coefficient's own parameters; of a mixture's components, all there are."""
-            values = evaluate(graphs)
-            return [x for each in values for x in (each.ravel()[[k]] if each.shape == shape else np.unique(each))]
+            own = [[each.ravel()[[k]] if each.shape == shape else np.unique(each) for each in some] for some in values]
+            return tuple([x for each in some for x in each] for some in own)
 
-        def densities(x: FloatArray) -> FloatArray:
-            return evaluate_density(_at_every_entry(x, shape)).reshape(x.size, -1)
+        return _tables(rv.name, densities, [near(k) for k in range(layout.dimension)])
 
-        return _tables(
-            rv.name,
-            densities,
-            lambda x, k: densities(x)[:, k],
-            lambda k: (near(guesses, k), partial(near, others, k)),
-        )
-
-    def unconstrained(theta: FloatArray) -> FloatArray:
-        if moved is None:
-            return theta
-        return moved(theta.reshape(len(theta), *shape_now(rv))).reshape(len(theta), -1)
-
-    return DensityVariable(rv, tables, unconstrained, transform is not None)
+    free_values = None if moved is None else lambda theta, rng: moved(theta)
+    return IndependentPrior(rv.name, (rv.name,), False, tables, free_values)
 
 
-def _at_every_entry(x: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-    """Arrays of a shape that are filled with one number each, (N, *shape)."""
-    return np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (x.size, *shape)).copy()
+def _at_every_entry(x: FloatArray, size: int) -> FloatArray:
+    """Flat arrays that are filled with one number each, (N, size)."""
+    return np.repeat(x[:, None], size, axis=1)
 
 
 def _tables(
-    name: str,
-    densities: Callable[[FloatArray], FloatArray],
-    density: Callable[..., FloatArray],
-    near: Callable[[int], tuple[list[float], Callable[[], list[float]]]],
-) -> tuple[list[Table], NDArray[np.intp]]:
-    """Tabulate the densities ``density(x, k)`` of coefficients k, each different one once; which table each has.
+    name: str, densities: Callable[[FloatArray, Sequence[int]], FloatArray], near: list[tuple[list[float], ...]]
+) -> Tables:
+    """Tabulate the log densities ``densities(x, coefficients)``, (N, coefficients), each different one once.
 
-    ``densities(x)`` are those of all, (N, d). ``near`` says about which points of k the nodes are finest, and, if these
-    will not do, about which others.
+    ``near`` says about which points of each coefficient the nodes are finest, and, if these will not do, about which
+    others too.
     """
     with np.errstate(all="ignore"):
-        probes = densities(np.random.default_rng(0).standard_cauchy(16))
+        probes = densities(np.random.default_rng(0).standard_cauchy(16), range(len(near)))
     _, first, which = np.unique(np.nan_to_num(probes), axis=1, return_index=True, return_inverse=True)
-    made = [_tabulated(name, partial(density, k=int(k)), *near(int(k))) for k in first]
+
+    def density(x: FloatArray, k: int) -> FloatArray:
+        return densities(x, [k])[:, 0]
+
+    made = [_tabulated(name, partial(density, k=int(k)), *near[k]) for k in first]
     return made, which.ravel().astype(np.intp)
 
 
 def _tabulated(
-    name: str, density: Callable[[FloatArray], FloatArray], centres: list[float], more: Callable[[], list[float]]
+    name: str, density: Callable[[FloatArray], FloatArray], centres: list[float], more: list[float]
 ) -> Table:
     """The table, its nodes finest about the centres; if these will not do, about the parameters of the prior too."""
     try:
         return tabulate(density, centres)
     except ValueError:
-        inside = [x for x in more() if np.isfinite(x) and np.isfinite(density(np.array([x]))[0])]
+        inside = [x for x in more if np.isfinite(x) and np.isfinite(density(np.array([x]))[0])]
         try:
             return tabulate(density, [*centres, *inside], f"the prior of {name}")
         except ValueError as error:
             raise refuse(str(error)) from None
-
-
-def _is_random(variable: Variable) -> bool:
-    return isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable)
-
-
-def _is_less_than(variable: Variable) -> bool:
-    op = getattr(variable.owner, "op", None)
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, LT)
 
 
 def _shape(shape: Any, dims: Any, model: pm.Model) -> tuple[int, ...]:

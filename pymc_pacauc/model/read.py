@@ -26,7 +26,6 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
-from pymc_pacauc.model import prior
 from pymc_pacauc.model.auc_term import AUCTerm, found_terms, names_of, refuse
 from pymc_pacauc.model.graph import (
     FlatVariables,
@@ -37,9 +36,10 @@ from pymc_pacauc.model.graph import (
     flat_variables,
     read_affine,
 )
-from pymc_pacauc.model.prior import DensityVariable, SparseVariable
+from pymc_pacauc.model.prior import GaussianPriorReader, IndependentPrior, conditioned, independent_priors
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.problem import Problem, Spikes, Table, Tabulated, linear_gaussian_problem
+from pymc_pacauc.problem.problem import PriorSites, Problem, Spikes, Table, Tabulated, linear_gaussian_problem
+from pymc_pacauc.problem.scores import GaussianPrior
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,24 +57,31 @@ class ModelProblem:
         of its free parts.
     layout
         theta, as inputs of functions.
-    sparse
-        The spike-and-slab variables among them.
+    independent
+        The priors that are not Gaussian, of some of them.
     free
         Layout of the model's own free variables.
     data
         Values of the model's ``pm.Data`` at that time.
-    densities
-        The variables among them whose priors are known by their densities.
     """
 
     model: pm.Model
     problem: Problem
     variables: tuple[Variable, ...]
     layout: FlatVariables
-    sparse: tuple[SparseVariable, ...]
+    independent: tuple[IndependentPrior, ...]
     free: FlatVariables
     data: HeldData
-    densities: tuple[DensityVariable, ...] = ()
+
+    @property
+    def sparse(self) -> tuple[IndependentPrior, ...]:
+        """The spike-and-slab priors."""
+        return tuple(each for each in self.independent if each.spiked)
+
+    @property
+    def moved(self) -> dict[str, IndependentPrior]:
+        """By name, the variables of theta that are not free variables themselves."""
+        return {each.name: each for each in self.independent if each.free_values is not None}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,19 +103,20 @@ class ModelProblem:
     def free_values(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
         """The model's free variables ``[N, D]`` at ``theta[N, d]``.
 
-        The two parts of a point-mass coefficient are not functions of it: they are drawn from their prior given it.
+        The two parts of a point-mass coefficient, and local scales, are not functions of it: they are drawn from their
+        prior given it.
         """
-        if not (self.sparse or self.densities):
+        if not (moved := self.moved):
             return theta
         flat = np.empty((len(theta), self.free.dimension))
-        place = dict(zip(self.free.values, self.free.slices, strict=True))
-        known = {each.variable: each.free_values for each in self.sparse}
-        known |= {each.variable: each.free_values for each in self.densities}
-        for variable, part in zip(self.variables, self.layout.slices, strict=True):
-            given = theta[:, part]
-            free = known[variable](given, rng) if variable in known else {variable: given}
-            for rv, value in free.items():
-                flat[:, place[self.model.rvs_to_values[rv]]] = value
+        place = {self.model.values_to_rvs[v].name: k for v, k in zip(self.free.values, self.free.slices, strict=True)}
+        for name, part in self.parts.items():
+            if name in moved:
+                values = moved[name].free_values(theta[:, part], rng)
+                for free, value in zip(moved[name].free, values, strict=True):
+                    flat[:, place[free]] = value
+            else:
+                flat[:, place[name]] = theta[:, part]
         return flat
 
 
@@ -122,18 +130,13 @@ class ProblemReader:
 
     def __init__(self, model: pm.Model):
         self._model, self._terms, self._free = model, checked_terms(model), flat_variables(model)
-        self._sparse = prior.sparse_variables(model)
-        taken = {v for each in self._sparse for v in (each.variable, each.slab, each.latent)}
         scores = [term.scores for term in self._terms]
-        self._densities = prior.density_variables(model, taken, scores)
-        if self._sparse and self._densities:
-            names = names_of(each.variable for each in self._densities)
-            raise refuse(f"beside a spike-and-slab prior, that of {names} must be Gaussian")
-        self._variables, layout = coefficients(model, self._free, self._sparse, self._densities)
+        self._independent = independent_priors(model, scores)
+        self._variables, layout = coefficients(model, self._free, self._independent)
         self._layout = layout
-        known = {each.variable for each in self._sparse} | {each.variable for each in self._densities}
-        self._gaussian = [i for i, v in enumerate(self._variables) if v not in known]
-        self._prior = prior.GaussianPriorReader(model, layout.part(self._gaussian)) if self._gaussian else None
+        known = {each.name for each in self._independent}
+        self._gaussian = [i for i, v in enumerate(self._variables) if v.name not in known]
+        self._prior = GaussianPriorReader(model, layout.part(self._gaussian))
         graphs = [*scores, *(_mean_of(model, rv) for rv in model.observed_RVs)]
         self._inputs: tuple[Variable, ...] = self._variables
         if any(model.rvs_to_transforms[self._variables[i]] is not None for i in self._gaussian):  # such as zero-sum
@@ -153,47 +156,44 @@ class ProblemReader:
         offset, slope = self._affine(self._scores, "scores") if like is None else (like.offset, like.X.T)
         observed = [self._observation(rv, mean) for rv, mean in self._observed]
         pairs, gamma = joined_pairs(terms) if like is None else (like.pairs, like.gamma)
-        d = layout.dimension
-        mean, factor = np.zeros(d), np.ones(d)
-        if self._prior is not None:
-            places = layout.places(self._gaussian)
-            mean[places], found = self._prior(components or {})
-            if found.ndim == 1:
-                factor[places] = found
-            elif self._sparse or self._densities:
-                raise refuse("beside priors that are not Gaussian, the other variables are not independent")
-            else:
-                factor = found
-        p, ratio = np.ones(d), np.ones(d)
-        for each in self._sparse:
-            part = layout.slices[self._variables.index(each.variable)]
-            p[part], v0, v1 = each.hyperparameters()
-            factor[part], ratio[part] = np.sqrt(v1), v0 / v1
-        tables: list[Table] = []
-        which = np.full(d, -1)
-        for density in self._densities:
-            part = layout.slices[self._variables.index(density.variable)]
-            made, places = density.tables()
-            which[part] = places + len(tables)
-            factor[part] = np.array([table.spread for table in made])[places]
-            tables += made
-        absorbed = 0.0
-        if observed and (self._sparse or self._densities):
+        prior, sites = self._read_prior(components or {})
+        if observed and sites is not None:
             raise refuse("beside priors that are not Gaussian, it has a likelihood")
-        for residual, map_, spread in observed:
-            mean, factor, log_density = prior.conditioned(mean, factor, residual, map_.T, spread)
+        absorbed = 0.0
+        for noise, map_, values in observed:
+            prior, log_density = conditioned(prior, noise, map_, values)
             absorbed += log_density
         problem = linear_gaussian_problem(
-            slope.T, pairs, gamma, prior_mean=mean, prior_factor=factor, offset=offset, ties=terms[0].ties
+            slope.T, pairs, gamma, prior_mean=prior.mean, prior_factor=prior.factor, offset=offset, ties=terms[0].ties
         )
-        if self._sparse:
-            problem = replace(problem, sites=Spikes(p, ratio))
-        if self._densities:
-            problem = replace(problem, sites=Tabulated(tuple(tables), which, factor))
-        problem = replace(problem, absorbed=absorbed)
-        return ModelProblem(
-            model, problem, self._variables, layout, self._sparse, self._free, HeldData.of(model), self._densities
-        )
+        problem = replace(problem, sites=sites, absorbed=absorbed)
+        return ModelProblem(model, problem, self._variables, layout, self._independent, self._free, HeldData.of(model))
+
+    def _read_prior(self, components: dict[str, int]) -> tuple[GaussianPrior, PriorSites | None]:
+        """Read the Gaussian prior of theta, and the priors of coefficients relative to it that are not Gaussian."""
+        layout, d = self._layout, self._layout.dimension
+        mean, factor = np.zeros(d), np.ones(d)
+        places = layout.places(self._gaussian)
+        mean[places], found = self._prior(components)
+        if not self._independent:
+            return GaussianPrior(mean, found), None
+        if found.ndim > 1:
+            raise refuse("beside priors that are not Gaussian, the other variables are not independent")
+        factor[places] = found
+        p, ratio, which = np.ones(d), np.ones(d), np.full(d, -1)
+        tables: list[Table] = []
+        for each in self._independent:
+            part = layout.slices[[v.name for v in self._variables].index(each.name)]
+            if each.spiked:
+                p[part], v0, v1 = each.read()
+                factor[part], ratio[part] = np.sqrt(v1), v0 / v1
+            else:
+                made, place = each.read()
+                which[part] = place + len(tables)
+                factor[part] = np.array([table.spread for table in made])[place]
+                tables += made
+        sites = Tabulated(tuple(tables), which, factor) if tables else Spikes(p, ratio)
+        return GaussianPrior(mean, factor), sites
 
     def _affine(self, graphs: list[Variable], what: str) -> tuple[FloatArray, FloatArray]:
         """The values of joined graphs at zero, and their slopes, a row for each coefficient."""
@@ -219,8 +219,8 @@ class ProblemReader:
             raise refuse(f"its {what} are not finite everywhere")
         return offset, slope
 
-    def _observation(self, rv: Variable, mean: Variable) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return observations minus their mean at zero, the slopes of the mean, and its sd's or covariance."""
+    def _observation(self, rv: Variable, mean: Variable) -> tuple[GaussianPrior, FloatArray, FloatArray]:
+        """Return noise, slopes and values of an observed variable minus its mean at zero: slopes @ theta + noise."""
         _, spread = rv.owner.op.dist_params(rv.owner)
         if random := set(self._model.free_RVs) & set(ancestors([spread])):
             raise refuse(f"the spread of the likelihood {rv.name} depends on {names_of(random)}")
@@ -229,8 +229,9 @@ class ProblemReader:
         joint = isinstance(rv.owner.op, MvNormalRV)
         if joint and np.ndim(value) > 1:
             raise refuse(f"the likelihood {rv.name} is a batch of multivariate normals")
-        value = np.asarray(value, dtype=np.float64)
-        return value.ravel() - offset, slope, sd if joint else np.broadcast_to(sd, value.shape).ravel()
+        factor = np.linalg.cholesky(sd) if joint else np.broadcast_to(sd, value.shape).ravel()
+        residual = np.asarray(value, dtype=np.float64).ravel() - offset
+        return GaussianPrior(np.zeros(residual.size), factor), slope.T, residual
 
 
 def _mean_of(model: pm.Model, rv: Variable) -> Variable:
@@ -296,26 +297,22 @@ def joined_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
 
 
 def coefficients(
-    model: pm.Model,
-    free: FlatVariables,
-    sparse: tuple[SparseVariable, ...],
-    densities: tuple[DensityVariable, ...] = (),
+    model: pm.Model, free: FlatVariables, independent: tuple[IndependentPrior, ...]
 ) -> tuple[tuple[Variable, ...], FlatVariables]:
     """Return the variables that make up theta, and their layout; a point-mass coefficient takes the place of its slab.
 
-    A variable that PyMC transforms enters untransformed.
+    A variable that PyMC transforms enters untransformed; local scales do not enter.
     """
-    in_place_of: dict[Variable, Any] = {each.slab: each for each in sparse if each.dirac}
-    in_place_of |= {each.variable: each for each in densities if each.transformed}
-    hidden = {each.latent for each in sparse if each.dirac} | {each.local for each in densities}
+    moved = {each.free[0]: model[each.name] for each in independent if each.free_values is not None}
+    hidden = {name for each in independent for name in each.free[1:]}
     variables, inputs, shapes = [], [], []
     for value, shape in zip(free.values, free.shapes, strict=True):
         rv = model.values_to_rvs[value]
-        if rv in hidden:
+        if rv.name in hidden:
             continue
-        variable = in_place_of[rv].variable if rv in in_place_of else rv
+        variable = moved.get(rv.name, rv)
         variables.append(variable)
-        inputs.append(variable.type(variable.name) if rv in in_place_of else value)
+        inputs.append(variable.type(variable.name) if rv.name in moved else value)
         shapes.append(shape)
     return tuple(variables), FlatVariables(tuple(inputs), tuple(shapes))
 

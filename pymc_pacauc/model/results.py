@@ -110,9 +110,8 @@ class Draws:
 
     @cached_property
     def evidence(self) -> LogEvidence:
-        if self.gaussian:
-            return combine(self._constant("log_evidence"), self._constant("log_evidence_variance"))
-        return combine(self._by_run("log_evidence"), self._by_run("log_evidence_variance"))
+        read = self._constant if self.gaussian else self._by_run
+        return combine(read("log_evidence"), read("log_evidence_variance"))
 
     @cached_property
     def mean_risk(self) -> Estimate:
@@ -173,8 +172,6 @@ class Draws:
 
     def _by_run(self, name: str) -> NDArray[np.float64]:
         """One value per independent run, from any of its draws."""
-        if not self.stats[name].dims:
-            return np.array([self._constant(name)])
         return np.array([float(run[name][0]) for run in self.runs()])
 
 
@@ -202,10 +199,14 @@ class CorrectedResult(ArrayResult):
         return corrected_evidence(self.fit, self.fit.corrected)
 
 
+def opened(result: Any) -> Any:
+    """Return the posterior that a choice of gamma or a maximum of the evidence contains; or the object itself."""
+    return getattr(result, "approx", getattr(result, "refit", result))
+
+
 def as_result(result: Any) -> Any:
     """Return the :class:`Result` of ``result``; refuse other objects."""
-    for holder in ("refit", "approx"):  # a choice of gamma, a maximum of the evidence
-        result = getattr(result, holder, result)
+    result = opened(result)
     if scores := getattr(result, "scores_", ()):  # a fitted estimator
         if len(scores) > 1:
             raise TypeError("result has a score for each class: pass estimator.scores_[k].posterior.result.")

@@ -39,14 +39,13 @@ from pymc_pacauc.model.graph import (
     MODE,
     FlatVariables,
     Unreadable,
-    affine_map,
     evaluate,
     flat_variables,
     leaf_value,
     read_affine,
     shape_now,
 )
-from pymc_pacauc.numerics import NUMBERS_AT_ONCE, FloatArray, slices
+from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 
 VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", subtensor.AdvancedSubtensor)  # not in PyTensor 3
@@ -117,21 +116,21 @@ class GraphScores(ScoreFunction):
             raise ValueError(NOT_BY_ROWS.format(why=_first_line(error))) from error
         return found
 
-    def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray]:
-        """Scores of rows as ``design @ theta + offset``, where they are affine in theta."""
+    def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray] | None:
+        """Scores of rows as ``design @ theta + offset``; None where they are not affine in theta."""
         if self.linear:
             return super().design(rows)
-        offset, slopes = affine_map(lambda theta: [self.scores(theta, rows)], self.layout.dimension)
-        return slopes.T, offset
+        try:
+            offset, slopes = self.affine(rows.values)
+        except FAILURES:
+            return None
+        return (slopes.T, offset) if offset.shape == rows.labels.shape else None
 
-    def affine(self, rows: NewRows) -> bool:
-        """Whether the scores of rows are affine in theta, as seen at random values of it."""
-        if self.linear:
-            return True
-        one, two = np.random.default_rng(0).standard_normal((2, self.layout.dimension))
-        zero, at_one, at_two, at_both = self.scores(np.stack([0 * one, one, two, 3 * one - 2 * two]), rows)
-        expected = zero + 3 * (at_one - zero) - 2 * (at_two - zero)
-        return bool(np.allclose(at_both, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max()))
+    def affine(self, values: Sequence[NDArray[Any]]) -> tuple[FloatArray, FloatArray]:
+        """Scores of rows at theta = 0, and their slopes, a row for each coefficient; Unreadable if not affine."""
+        graph = clone_replace(self.graph, dict(zip(self.arrays, map(pt.constant, values), strict=True)))
+        with np.errstate(all="ignore"):
+            return read_affine(graph, self.layout.values, self.layout.shapes)
 
     def at(self, theta: FloatArray, values: Sequence[NDArray[Any]]) -> FloatArray:
         """Scores of rows at one theta, without compiling."""
@@ -323,17 +322,11 @@ def _weights(
     """``matrix`` and ``constant`` of a score that is linear in the columns and affine in theta; None of any other."""
     shapes = [leaf.value.shape[1:] for leaf in rows]
     cuts = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    columns, d = int(cuts[-1]), found.layout.dimension
+    columns = int(cuts[-1])
 
     def split(flat: FloatArray) -> list[FloatArray]:
         parts = np.split(flat, cuts[:-1], axis=1)
         return [part.reshape(len(flat), *shape) for part, shape in zip(parts, shapes, strict=True)]
-
-    def at(theta: FloatArray) -> FloatArray:
-        """The weights, the intercept last, if the score is linear."""
-        zero = found.at(theta, split(np.zeros((1, columns))))
-        units = [np.eye(len(range(columns)[part]), columns, k=part.start) for part in slices(columns, columns)]
-        return np.concatenate([*(found.at(theta, split(each)) - zero for each in units), zero])
 
     random = np.random.default_rng(2).standard_normal((3, columns)) * np.array([[0.1], [1.0], [7.0]])
     training = np.concatenate([leaf.value[:8].reshape(len(leaf.value[:8]), -1) for leaf in rows], axis=1)
@@ -348,35 +341,12 @@ def _weights(
     thetas = [_flat(each) for each in points]
     thetas.append(30.0 * thetas[0])
     try:
-        numbers = np.arange(d, dtype=np.float64)
-        of_numbers, constant = at(numbers), at(np.zeros(d))
-        if not follows(numbers, of_numbers):
-            return None  # not linear in the columns
-        matrix = _selection(at(np.ones(d)) - constant, of_numbers - constant, d)
-        if not all(follows(theta, matrix @ theta + constant) for theta in thetas):
-            if d * (columns + 1) > NUMBERS_AT_ONCE:
-                return None
-            matrix = sparse.csr_array(_slopes(found, split(np.eye(columns + 1, columns, k=-1))))
+        offset, slopes = found.affine(split(np.eye(columns + 1, columns, k=-1)))  # of a row of zeros, and unit rows
+        constant = np.append(offset[1:] - offset[0], offset[0])
+        matrix = sparse.csr_array(np.concatenate([slopes[:, 1:] - slopes[:, :1], slopes[:, :1]], axis=1).T)
         return (matrix, constant) if all(follows(theta, matrix @ theta + constant) for theta in thetas) else None
     except FAILURES:
         return None
-
-
-def _selection(ones: FloatArray, numbers: FloatArray, d: int) -> Any:
-    """The matrix, if each weight is a multiple of one coefficient, from its products with 1, 1, ... and 0, 1, 2, ..."""
-    used = np.flatnonzero(np.isfinite(ones) & (ones != 0))
-    place = np.clip(np.nan_to_num(np.round(numbers[used] / ones[used])), 0, d - 1).astype(int)
-    return sparse.csr_array((ones[used], (used, place)), shape=(ones.size, d))
-
-
-def _slopes(found: GraphScores, unit_rows: Sequence[FloatArray]) -> FloatArray:
-    """Changes (columns + 1, d) of weights and intercept with theta: from the graph at a row of zeros and unit rows."""
-    graph = clone_replace(found.graph, dict(zip(found.arrays, map(pt.constant, unit_rows), strict=True)))
-    try:
-        _, slope = read_affine(graph, found.layout.values, found.layout.shapes)
-    except Unreadable:
-        _, slope = affine_map(found.layout.function([graph]), found.layout.dimension)
-    return np.concatenate([slope[:, 1:] - slope[:, :1], slope[:, :1]], axis=1).T
 
 
 def _nearest(model: pm.Model, scores: Variable, rows: Sequence[_Leaf]) -> list[Variable]:

@@ -39,7 +39,7 @@ from pymc_pacauc.model.auc_term import NotLinearGaussianError, is_auc_risk
 from pymc_pacauc.model.graph import FlatVariables, flat_variables
 from pymc_pacauc.model.graph_path import FITTED, PyMCPath
 from pymc_pacauc.model.read import problem_of
-from pymc_pacauc.model.results import fitted_to
+from pymc_pacauc.model.results import fitted_to, opened
 from pymc_pacauc.model.score_function import read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -59,7 +59,7 @@ NUMBERS = (
 )
 SHOWN = {"progress": ("Gamma", ":.0%"), "stage": ("Stage", ""), "particle_ess": ("ESS", ":.0f")}
 SHOWN["acceptance_rate"] = ("Accepted", ":.2f")  # in the progress bar: title of the column and format
-STAGES_KEPT = 32
+STAGES_KEPT = 32  # of which a draw stores a particle; doubled, at_gamma finds stages half as far, in twice the memory
 
 
 @dataclass_state
@@ -302,6 +302,7 @@ class TemperingSMC(BlockedStep):
         The expected risk is that of all states kept; states of one parent count as one in its variance.
         """
         stages, visited = self._run.stages, self._run.visited
+        last = vars(stages[-1])
         risk = np.where(np.isnan(visited.energies.risk), 0.0, visited.energies.risk)
         excess = np.bincount(visited.parent, (risk - risk.mean()) / risk.size)
         self._shared_stats = {
@@ -310,14 +311,11 @@ class TemperingSMC(BlockedStep):
             "run": self._run_number,
             "stage": len(stages) - 1,
             "progress": self._run.temperature / self._path.end,
-            "gamma": stages[-1].gamma,
-            "log_evidence": stages[-1].log_evidence,
-            "log_evidence_variance": stages[-1].log_evidence_variance,
-            "particle_ess": stages[-1].ess,
-            "acceptance_rate": stages[-1].acceptance_rate,
+            **{name: last[name] for name in ("gamma", "log_evidence", "log_evidence_variance", "acceptance_rate")},
+            "particle_ess": last["ess"],
             "expected_risk": float(risk.mean()),
             "expected_risk_variance": float(excess @ excess),
-            "risk": stages[-1].expected_risk,  # this and the following: of a tuning step
+            "risk": last["expected_risk"],  # this and the following: of a tuning step
             "log_tilt": np.nan,
             "model_logp": np.nan,
         }
@@ -365,7 +363,7 @@ class TemperingSMC(BlockedStep):
         """
         model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) is not None else None
         if model is not None and var in set(model.free_RVs):
-            together = model.free_RVs if _has_auc_term(model) else []
+            together = model.free_RVs if any(map(is_auc_risk, ancestors(model.potentials))) else []
         else:
             together = [] if has_grad else getattr(var.tag, "feed_auc_risk", [])
         ideal = together and not any(map(_has_own_step, together))
@@ -429,8 +427,7 @@ def _started(path: Any, start: Any) -> Any:
     """The path that starts from a fit."""
     from pymc_pacauc.model.nested import NestedApproximation  # ArviZ, which need not be imported with every model
 
-    for holder in ("refit", "approx"):
-        start = getattr(start, holder, start)
+    start = opened(start)
     if isinstance(start, NestedApproximation) and isinstance(path, PyMCPath):
         return path.bridge_from(start._draw(FITTED * path.dimension, np.random.default_rng(0))[0])
     return bridge_path(path, *_gaussian_of(start))
@@ -438,14 +435,10 @@ def _started(path: Any, start: Any) -> Any:
 
 def _gaussian_of(fit: Any) -> tuple[Any, Any]:
     """Mean and covariance of an approximation or of a pair."""
-    source = getattr(fit, "source", None)
-    moved = [each.variable.name for each in getattr(source, "densities", ()) if each.transformed]
-    why = f"of {', '.join(moved)}, which PyMC samples transformed" if moved else ""
-    if any(sparse.dirac for sparse in getattr(source, "sparse", ())):
-        why = "with a point mass at zero"
-    if why:
+    if moved := getattr(getattr(fit, "source", None), "moved", ()):
         raise TypeError(
-            f"start is an approximation {why}: it is not a Gaussian of the free variables. Start from the prior (leave "
+            f"start is an approximation of {', '.join(moved)}, which PyMC samples by other variables (transformed, "
+            "with a point mass at zero, or with scales): it is not a Gaussian of these. Start from the prior (leave "
             "start out)."
         )
     posterior = getattr(getattr(fit, "fit", fit), "posterior", fit)  # the Gaussian as it was fitted
@@ -481,10 +474,6 @@ def _has_own_step(variable: Variable) -> bool:
     """Return whether a variable has no density, but a step method of its own, as BART's trees have."""
     others = [method for method in _step_methods() if method is not TemperingSMC]
     return not _has_density(variable) and any(Competence.IDEAL in m._competence([variable], False) for m in others)
-
-
-def _has_auc_term(model: pm.Model) -> bool:
-    return any(map(is_auc_risk, ancestors(model.potentials)))
 
 
 def _check_start(path: Any, model: pm.Model, variables: FlatVariables) -> None:

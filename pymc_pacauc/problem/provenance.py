@@ -279,12 +279,20 @@ class Provenance:
         >>> record.differences(replace(record, gamma=3.0))
         ['gamma (2.0 when fitted, 3.0 now)']
         """
-        found = []
-        for name, words in IN_WORDS.items():
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if not (np.isclose(mine, theirs, rtol=1e-9) if isinstance(mine, float) else mine == theirs):
-                found.append(words if name == "data" else f"{words} ({mine} when fitted, {theirs} now)")
-        return found
+        return [
+            words if name == "data" else f"{words} ({mine} when fitted, {theirs} now)"
+            for name, words, mine, theirs in differing(self, other, IN_WORDS)
+        ]
+
+
+def differing(one: Provenance, other: Provenance, words: Mapping[str, str]) -> list[tuple[str, str, Any, Any]]:
+    """Return the fields among the keys of ``words`` that differ: name, words, and both values."""
+    values = [(name, said, getattr(one, name), getattr(other, name)) for name, said in words.items()]
+    return [
+        each
+        for each in values
+        if not (np.isclose(*each[2:], rtol=1e-9) if isinstance(each[2], float) else each[2] == each[3])
+    ]
 
 
 def measure_of(comparison: str) -> str:

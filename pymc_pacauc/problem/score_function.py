@@ -281,14 +281,15 @@ class ScoreFunction:
         """Compute the weights of the columns, the intercept last, of a linear score: (draws, columns + 1)."""
         return (self.matrix @ theta.T).T + self.constant
 
-    def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray]:
-        """Return design (rows, coefficients) and offset (rows,) with scores ``design @ theta + offset``."""
+    def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray] | None:
+        """Return design (rows, coefficients) and offset (rows,) with scores ``design @ theta + offset``.
+
+        None where it is not known that the scores of a model are affine.
+        """
+        if not self.linear:
+            return None
         flat = np.column_stack([rows.flat, np.ones(len(rows.labels))])
         return (self.matrix.T @ flat.T).T, flat @ self.constant
-
-    def affine(self, rows: NewRows) -> bool:
-        """Return whether the scores of rows are known to be affine in theta."""
-        return self.linear
 
     def scores(self, theta: FloatArray, rows: NewRows) -> FloatArray:
         """Compute the scores (draws, rows) of a linear score."""

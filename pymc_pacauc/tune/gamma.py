@@ -305,6 +305,26 @@ class GammaChoice:
         """Number of rows that gamma was chosen on."""
         return int((self.folds[0] >= 0).sum())
 
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Held-out AUC of every candidate, (candidates,) each.
+
+        ``gamma``; ``auc`` of the mean score with its standard error ``se``; ``expected_auc`` of a draw; the ``loss``
+        against the best with its paired error ``loss_se``, and whether it is ``within`` one of these; ``fold_change``.
+        """
+        auc = np.array([each.auc for each in self.candidates])
+        errors = paired_errors(auc)
+        return {
+            "gamma": np.array([each.gamma for each in self.candidates]),
+            "auc": auc.mean(axis=(1, 2)),
+            "se": np.sqrt(auc.var(axis=2, ddof=1).mean(axis=1) / auc.shape[2]),
+            "expected_auc": np.array([each.expected_auc.mean() for each in self.candidates]),
+            "loss": errors.loss,
+            "loss_se": errors.se,
+            "within": errors.within,
+            "fold_change": np.array([each.change for each in self.candidates]),
+        }
+
     def __repr__(self) -> str:
         auc = self.candidates[self.chosen].auc.mean()
         return f"GammaChoice(gamma={self.gamma:.4g}, cross-validated {self.measure} {auc:.4f})"

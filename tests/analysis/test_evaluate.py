@@ -216,7 +216,7 @@ def test_bad_input_is_refused(rows):
 finite = scored(st.one_of(st.integers(-3, 3).map(float), st.floats(-1e300, 1e300)))
 
 
-@fuzz("roc", data=finite)
+@fuzz("roc", fast=10, data=finite)
 def test_roc_of_any_score(data):
     score, y = data
     assume(min(y.sum(), (~y).sum()) > 1)
@@ -230,7 +230,7 @@ def test_roc_of_any_score(data):
     assert curves["tpr"].values[-1] == 1
 
 
-@fuzz("roc", data=finite, seed=st.integers(0, 10**6), ci_prob=st.floats(0.05, 0.99))
+@fuzz("roc", fast=10, data=finite, seed=st.integers(0, 10**6), ci_prob=st.floats(0.05, 0.99))
 def test_roc_of_any_draws(data, seed, ci_prob):
     score, y = data
     assume(min(y.sum(), (~y).sum()) > 1)

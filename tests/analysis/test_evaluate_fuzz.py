@@ -41,7 +41,7 @@ def test_intervals_and_comparisons(data, seed):
     assert (ranked.lower, ranked.upper) == pytest.approx((one.lower, one.upper), abs=1e-9)
 
 
-@fuzz("precision_recall", fast=10, data=finite, seed=st.integers(0, 10**6))
+@fuzz("precision_recall", fast=5, data=finite, seed=st.integers(0, 10**6))
 def test_precision_and_recall(data, seed):
     """Within [0, 1] and around the curve; only the ranking counts; a useless score has the event rate on average."""
     score, y = data

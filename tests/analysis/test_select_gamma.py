@@ -128,7 +128,7 @@ def test_the_order_of_rows_and_the_unit_of_the_covariates_do_not_matter(kind):
         return choose_gamma(problem, groups=None if groups is None else groups[index])
 
     first = build(np.arange(120), 1.0)
-    for _ in range(3):
+    for _ in range(1 if kind == "weights" else 3):  # weights are left out by sweeps, at ten times the cost
         index = rng.permutation(120)
         again = build(index, 4.0)
         if kind != "rows that are alike":  # which are interchangeable

@@ -50,7 +50,6 @@ def test_bounds_move_the_right_way():
     assert at(divergence=1.0) < at() < at(divergence=10.0)
     assert at(m=1000) < at() < at(m=50)
     assert at(epsilon=0.5) < at() < at(epsilon=0.001) < 1
-    assert at(selected_from=10) == pytest.approx(at(epsilon=0.005))
 
 
 def test_the_kl_bound_is_below_pinsker():
@@ -60,8 +59,8 @@ def test_the_kl_bound_is_below_pinsker():
 
 
 def test_linear_bound_formula():
-    value = bounds.linear_bound(0.1, 2.0, 200, 0.05, rate=80.0, selected_from=4)
-    assert value == pytest.approx(0.1 + (2.0 + math.log(4 / 0.05)) / 80 + 80 / 1600)
+    value = bounds.linear_bound(0.1, 2.0, 200, 0.05, rate=80.0)
+    assert value == pytest.approx(0.1 + (2.0 + math.log(1 / 0.05)) / 80 + 80 / 1600)
     assert bounds.linear_bound(0.5, 100.0, 5, rate=1.0) == 1
 
 
@@ -86,61 +85,13 @@ def test_catoni_at_its_best_rate_is_kl_without_the_moment():
     assert bounds.catoni_bound(risk, divergence, m, rate=bounds.catoni_rate(m, 7)) < best + 0.002
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"risk": 1.2}, "risk must lie in"),
-        ({"risk": math.nan}, "risk must lie in"),
-        ({"divergence": -1.0}, "divergence must be >= 0"),
-        ({"m": 0}, "smaller class"),
-        ({"m": 100.5}, "must be a whole number"),
-        ({"m": math.nan}, "smaller class"),
-        ({"m": math.inf}, "smaller class"),
-        ({"m": 10**400}, "smaller class"),
-        ({"divergence": math.nan}, "divergence must be >= 0"),
-        ({"selected_from": math.nan}, "selected_from, the number of alternatives"),
-        ({"selected_from": math.inf}, "selected_from, the number of alternatives"),
-        ({"epsilon": 0.0}, "epsilon must lie strictly"),
-        ({"epsilon": 1.0}, "epsilon must lie strictly"),
-        ({"selected_from": 0}, "selected_from, the number of alternatives"),
-        ({"selected_from": 1.5}, "selected_from, the number of alternatives"),
-    ],
-)
-def test_bad_input_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        bounds.pac_bayes_kl(**{"risk": 0.2, "divergence": 5.0, "m": 100, **changes})
+def test_a_mean_size_that_is_not_whole_has_the_upper_bound_of_the_moment():
+    assert bounds.log_moment(100.5) == math.log(2 * math.sqrt(100.5))
 
 
-@pytest.mark.parametrize("bound", [bounds.catoni_bound, bounds.linear_bound])
-def test_a_prior_chosen_among_several_shares_epsilon(bound):
-    alone, chosen = (bound(0.15, 6.0, 177, rate=60.0, selected_from=k) for k in (1, 10))
-    assert chosen == pytest.approx(bound(0.15, 6.0, 177, 0.005, rate=60.0))
-    assert chosen > alone + 0.005
-
-
-def test_huge_samples_and_many_priors():
+def test_huge_samples_and_tiny_rates():
     near = bounds.pac_bayes_kl(0.1, 5.0, 10**12)
     assert near - 0.1 == pytest.approx(math.sqrt(2 * 0.09 * (5 + math.log(2e6) + math.log(20)) / 1e12), rel=1e-5)
     assert bounds.pac_bayes_kl(0.1, 5.0, np.int32(2**31 - 1)) == bounds.pac_bayes_kl(0.1, 5.0, 2**31 - 1)
-    assert bounds.linear_rate(np.int32(2**31 - 1), 7) == bounds.linear_rate(2**31 - 1, 7)
-    assert 0.1 < bounds.pac_bayes_kl(0.1, 5.0, 10**6, selected_from=10**400) < 0.2
     assert bounds.catoni_bound(0.1, 5.0, 10, rate=5e-324) == bounds.catoni_bound(0.1, math.inf, 10, rate=1.0) == 1
     assert bounds.linear_bound(0.1, math.inf, 10, rate=1.0) == bounds.pac_bayes_kl(0.1, math.inf, 10) == 1
-
-
-def test_bad_rates_are_refused():
-    for rate, message in (
-        (lambda: bounds.linear_rate(-1, 7), "smaller class"),
-        (lambda: bounds.linear_rate(10, -7), "d must be a finite number"),
-        (lambda: bounds.catoni_rate(10, 7, 2.0), "epsilon must lie"),
-        (lambda: bounds.catoni_rate(10, 7, auc=1.0), "auc must lie"),
-        (lambda: bounds.catoni_bound(0.2, 1.0, 10, rate=math.nan), "rate must be"),
-        (lambda: bounds.binary_kl(0.2, 1.5), "p must lie in"),
-        (lambda: bounds.kl_upper(math.nan, 1.0), "q must lie in"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            rate()
-    with pytest.raises(ValueError, match="rate must be"):
-        bounds.linear_bound(0.2, 1.0, 10, rate=0.0)
-    with pytest.raises(ValueError, match="bound must be"):
-        bounds.kl_upper(0.2, -1.0)

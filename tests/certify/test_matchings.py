@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binom
 
 from pymc_pacauc.certify import matchings as module
-from pymc_pacauc.certify.bounds import catoni_bound
-from pymc_pacauc.certify.matchings import holdout_bound, matching_bound, matching_groups, matching_rate
+from pymc_pacauc.certify.bounds import catoni_bound, matching_bound
+from pymc_pacauc.certify.matchings import holdout_bound, matching_groups, matching_rate
 
 
 def mean_by_enumeration(pos, neg, beta):

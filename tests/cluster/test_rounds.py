@@ -169,5 +169,5 @@ def test_what_travels_is_small():
     problem = arrays.linear_gaussian_problem(X, Y, GAMMA)
     q = arrays.fit(problem).posterior.natural
     [shard] = shards.shards(problem, 1)
-    sums = shards.shard_sums(shard, q, problem.gamma_per_pair, 1.0)
-    assert len(pickle.dumps((q.mean, q.factor))) + len(pickle.dumps(sums)) < 2 * 8 * D * (D + 1) + 1500
+    sums = shards.sums(shard, precision=q.precision, shift=q.shift, gamma=problem.gamma_per_pair)
+    assert len(pickle.dumps((q.precision, q.shift))) + len(pickle.dumps(sums)) < 2 * 8 * D * (D + 1) + 1500

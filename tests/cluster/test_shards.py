@@ -46,13 +46,18 @@ def problem_of_classes():
     return problem_of(model).problem
 
 
+def sums_of(shard, q, whole):
+    """Those of the shard's pairs, at the gamma per pair of all."""
+    return shards.sums(shard, precision=q.precision, shift=q.shift, gamma=whole.gamma_per_pair)
+
+
 def test_tied_pairs_of_all_shards_are_counted():
     """Equal rows are the first of each class, of which the last shard has none."""
     Z = np.random.default_rng(3).normal(size=(40, 2))
     Z[:4] = Z[20:25:2][[0, 0, 1, 2]]
     problem = arrays.linear_gaussian_problem(Z, np.arange(40) < 20, GAMMA)
     q = standard_gaussian(2)
-    parts = [shards.shard_sums(s, q, problem.gamma_per_pair, 1.0) for s in shards.shards(problem, 4)]
+    parts = [sums_of(shard, q, problem) for shard in shards.shards(problem, 4)]
     assert [part.tied for part in parts] == [4, 0, 0, 0]
     assert shards.add_up(parts).tied == 4
 
@@ -65,11 +70,7 @@ def test_shards_add_up_to_the_whole(kind, compared):
     else:
         problem = arrays.linear_gaussian_problem(X, compared, GAMMA, offset=0.1 * X[:, 1])
     q = arrays.fit(problem, max_sweeps=2, tolerance=1.0).posterior.natural
-    power, gamma = 1.0, problem.gamma_per_pair
-    found = [
-        shards.add_up([shards.shard_sums(s, q, gamma, power) for s in shards.shards(problem, count)])
-        for count in (1, 3, 16)
-    ]
+    found = [shards.add_up([sums_of(s, q, problem) for s in shards.shards(problem, count)]) for count in (1, 3, 16)]
     for sums in found[1:]:
         np.testing.assert_allclose(sums.precision, found[0].precision, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(sums.shift, found[0].shift, rtol=1e-9, atol=1e-9)

@@ -349,17 +349,14 @@ def test_kl_upper(q, bound):
         assert exact_kl(q, p - slack) <= Decimal(bound)
 
 
-@fuzz(risk=shares, divergence=divergences, m=sizes, epsilon=epsilons, k=st.integers(1, 10**6), more=st.floats(0, 1))
-def test_pac_bayes_kl(risk, divergence, m, epsilon, k, more):
-    bound = bounds.pac_bayes_kl(risk, divergence, m, epsilon, selected_from=k)
-    budget = (divergence + bounds.log_moment(m) + math.log(k) - math.log(epsilon)) / m
-    assert bound == bounds.kl_upper(risk, budget)
+@fuzz(risk=shares, divergence=divergences, m=sizes, epsilon=epsilons, more=st.floats(0, 1))
+def test_pac_bayes_kl(risk, divergence, m, epsilon, more):
+    bound = bounds.pac_bayes_kl(risk, divergence, m, epsilon)
+    assert bound == bounds.kl_upper(risk, (divergence + bounds.log_moment(m) - math.log(epsilon)) / m)
     assert risk <= bound <= 1
-    assert bound <= bounds.pac_bayes_kl(risk, divergence + more, m, epsilon, selected_from=k) + 1e-13
-    assert bound <= bounds.pac_bayes_kl(risk + more * (1 - risk), divergence, m, epsilon, selected_from=k) + 1e-13
-    assert bound <= bounds.pac_bayes_kl(risk, divergence, m, epsilon * more or epsilon, selected_from=k) + 1e-13
-    assert bound <= bounds.pac_bayes_kl(risk, divergence, m, epsilon, selected_from=k + 1) + 1e-13
-    assert bound == pytest.approx(bounds.pac_bayes_kl(risk, divergence, m, epsilon / k), abs=1e-12)
+    assert bound <= bounds.pac_bayes_kl(risk, divergence + more, m, epsilon) + 1e-13
+    assert bound <= bounds.pac_bayes_kl(risk + more * (1 - risk), divergence, m, epsilon) + 1e-13
+    assert bound <= bounds.pac_bayes_kl(risk, divergence, m, epsilon * more or epsilon) + 1e-13
     assert 0 <= bounds.log_moment(m) <= math.log(2 * math.sqrt(m)) + 1e-9
 
 
@@ -369,24 +366,19 @@ def test_pac_bayes_kl(risk, divergence, m, epsilon, k, more):
     m=sizes,
     epsilon=epsilons,
     beta=st.floats(1e-12, 1e3),
-    k=st.integers(1, 10**6),
 )
-def test_catoni_and_linear_bounds(risk, divergence, m, epsilon, beta, k):
-    options = {"epsilon": epsilon, "rate": beta * m, "selected_from": k}
-    catoni = bounds.catoni_bound(risk, divergence, m, **options)
-    linear = bounds.linear_bound(risk, divergence, m, **options)
-    cost = divergence + math.log(k) - math.log(epsilon)
+def test_catoni_and_linear_bounds(risk, divergence, m, epsilon, beta):
+    rate = beta * m
+    catoni = bounds.catoni_bound(risk, divergence, m, epsilon, rate=rate)
+    linear = bounds.linear_bound(risk, divergence, m, epsilon, rate=rate)
+    cost = divergence - math.log(epsilon)
     assert linear == pytest.approx(min(1.0, risk + cost / (beta * m) + beta / 8), rel=1e-12)
     assert catoni == pytest.approx(min(1.0, math.expm1(-beta * risk - cost / m) / math.expm1(-beta)), rel=1e-9)
     assert risk - 1e-9 <= catoni <= linear + 1e-9
     assert bounds.kl_upper(risk, cost / m) <= catoni + 1e-9  # Catoni's bound is this one at its best rate
     for bound, value in ((bounds.catoni_bound, catoni), (bounds.linear_bound, linear)):
-        assert bound(risk, divergence + 1.0, m, **options) >= value
-        assert bound(risk, divergence, m, **{**options, "selected_from": k + 1}) >= value
-        if value < 1:
-            assert bound(risk, divergence, m, **{**options, "selected_from": 10 * k}) > value - 1e-15
-            alone = bound(risk, divergence, m, epsilon=epsilon / k, rate=beta * m)
-            assert alone == pytest.approx(value, rel=1e-9)
+        assert bound(risk, divergence + 1.0, m, epsilon, rate=rate) >= value
+        assert bound(risk, divergence, m, 0.5 * epsilon, rate=rate) >= value
 
 
 # --- folds and weights ------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import pytest
 
 import pymc_pacauc as pac
 from benchmarks.certificates import group_failures
-from pymc_pacauc.analysis.evaluate import delong
 from pymc_pacauc.certify.bounds import kl_upper
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
@@ -75,7 +74,7 @@ def test_intervals_over_groups_cover():
         patient = np.repeat(np.arange(40), 4)
         y = rng.random(160) < np.where(rng.random(40) < 0.5, 0.2, 0.8)[patient]
         score = 1.5 * rng.normal(size=40)[patient] + rng.normal(size=160)  # of no use: AUC 1/2
-        found = [delong(score, y, 0.9, groups) for groups in (patient, None)]
+        found = [pac.auc_interval(score, y, groups=groups) for groups in (patient, None)]
         inside.append([each.lower < 0.5 < each.upper for each in found])
     by_group, by_row = np.mean(inside, axis=0)
     assert abs(by_group - 0.9) < 0.065

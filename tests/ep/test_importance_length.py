@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from pymc_pacauc import datasets
-from pymc_pacauc.ep import spike_search
+from pymc_pacauc.ep import spike_models
 from pymc_pacauc.ep.importance import FreeLengthPosterior, free_length_moments, log_mean
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.fitting import fit
@@ -148,7 +148,7 @@ def test_dirac_spikes(listed, monkeypatch):
     included = rng.random((200_000, 4)) < 0.5
     mean, sd, error = from_the_prior(problem, included * rng.normal(size=included.shape))
     if not listed:
-        monkeypatch.setattr(spike_search, "MOST_SPARSE", 1)
+        monkeypatch.setattr(spike_models, "MOST_SPARSE", 1)
     posterior = fit(problem).corrected
     off, ratio = (0.02, 0.02) if listed else (0.12, 0.12)  # EP's own error
     assert np.abs((posterior.mean - mean) / sd).max() < off + 4 * error + 4 * posterior.monte_carlo_error

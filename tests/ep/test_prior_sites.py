@@ -8,15 +8,17 @@ import pytest
 from scipy import integrate, special, stats
 
 import pymc_pacauc as pac
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import LinearRisk
+from pymc_pacauc.ep import prior_sites
 from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.ep.prior_sites import _components, _others, _pass, matched_sites, sparse_gaussian
+from pymc_pacauc.ep.prior_sites import _others, _pass, components, matched_sites, settle, sparse_gaussian
 from pymc_pacauc.ep.spike_slab import with_finer_tables
 from pymc_pacauc.model.auc_term import NotLinearGaussianError
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import Tabulated, linear_gaussian_problem, spike_slab_problem, tabulate
-from tests.oracles import plane_data
+from tests.oracles import plane_data, sparse_data
 
 DENSITIES = {
     "Laplace": stats.laplace(0.3, 0.7),
@@ -266,12 +268,43 @@ def test_a_prior_without_a_density_is_refused_and_left_to_smc():
 def test_changes_of_sites_are_in_units_of_q_and_without_damping(damping):
     """One coefficient, whose cavity is the rest of q: changes of its precision and of its shift, of N(0, 1 / 2.7)."""
     prior = spike_slab_problem([[0.0], [1.0]], [0, 1], 1.0, inclusion_probability=0.4, v0=0.01).sites
-    components, limits, tau = _components(prior), (prior.floor, prior.opened), np.empty(1)
+    tau = np.empty(1)
     u, h, precision, shift = np.array([0.7]), np.array([0.2]), np.array([[2.0]]), np.array([1.5])
-    H, c = _others(precision, shift, u, h, np.empty((0, 1)))
+    H, c = _others(precision, shift, u, h, np.eye(1))
     before = u[0], h[0]
-    found = _pass(H, c, shift, np.empty((0, 1)), u, h, tau, components, limits, np.arange(1), damping)
+    found = _pass(H, c, shift, np.eye(1), u, h, tau, components(prior), np.arange(1), damping)
     by_precision, by_shift = ((after[0] - old) / damping for after, old in zip((u, h), before, strict=True))
     assert tau == pytest.approx(2.0)
     assert found[0] == pytest.approx(0.5 * (by_precision / 2.7) ** 2 + by_shift**2 / 2.7)
     assert abs(by_shift) > 0.1
+
+
+def test_passes_over_the_prior_sites_are_bounded(monkeypatch):
+    X, y, _ = sparse_data(60, 5)
+    problem = spike_slab_problem(X, y, 60.0, inclusion_probability=0.2, v0=0.01)
+    made = []
+
+    def counted(*arguments):
+        found = settle(*arguments)
+        made.append(found)
+        return found
+
+    monkeypatch.setattr(prior_sites, "settle", counted)
+    assert fitting.fit(problem).converged
+    assert len(made) > 5
+    made.clear()
+    monkeypatch.setattr(prior_sites, "PASSES_PER_SWEEP", 0)
+    fitting.fit(problem)  # by the other way, which needs none
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(("tau", "open_end"), [(-0.5, True), (-0.5, False), (0.5, True)])
+def test_cavities_without_a_proper_marginal_are_not_matched(tau, open_end):
+    """A cavity of negative precision times a Laplace density grows without bound; times a uniform one it does not."""
+    prior = stats.laplace() if open_end else stats.uniform(-1.0, 2.0)
+    sites = Tabulated((tabulate(prior.logpdf, [0.0]),), np.zeros(1, dtype=np.intp), np.ones(1))
+    found = matched_sites(np.array([tau]), np.array([0.1]), sites)
+    assert np.isfinite(found.log_constant[0]) == (tau > 0.0 or not open_end)
+    spikes = spike_slab_problem([[0.0], [1.0]], [0, 1], 1.0, inclusion_probability=0.4, v0=0.01).sites
+    for precision, proper in ((-0.5, True), (-1.5, False)):
+        assert np.isfinite(matched_sites(np.array([precision]), np.zeros(1), spikes).log_constant[0]) == proper

@@ -5,9 +5,9 @@ import pytest
 from scipy import integrate, special, stats
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
-from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import LARGEST_GAMMA, SiteTable, Tabulated, site_functions
+from pymc_pacauc.ep.sweep import sweep_sums
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.reference_ep import site_update
 

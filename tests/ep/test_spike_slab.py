@@ -89,8 +89,8 @@ def test_the_sparse_gaussian_against_dense_algebra(dual):
     np.testing.assert_allclose(q.mean, mean, atol=1e-10)
     np.testing.assert_allclose(q.covariance(), covariance, atol=1e-10)
     np.testing.assert_allclose(q.variance, np.diagonal(covariance), rtol=1e-8)
-    np.testing.assert_allclose(q.reduced_root @ q.reduced_root.T, A @ covariance @ A.T, atol=1e-10)
-    np.testing.assert_allclose(q.reduced_mean, A @ mean, atol=1e-10)
+    np.testing.assert_allclose(q.reduced.root @ q.reduced.root.T, A @ covariance @ A.T, atol=1e-10)
+    np.testing.assert_allclose(q.reduced.mean, A @ mean, atol=1e-10)
     np.testing.assert_allclose(q.cavity_shift, mean / np.diagonal(covariance) - h, rtol=1e-5, atol=1e-6)
     half_log_det = -0.5 * np.linalg.slogdet(covariance)[1]
     assert q.log_partition() == pytest.approx(0.5 * mean @ (h + A.T @ r) - half_log_det, rel=1e-10)

@@ -441,9 +441,9 @@ def test_the_certificate_of_sampled_pairs_pays_for_the_risk_out_of_epsilon():
     found = fit(linear_gaussian_problem(X, y, gamma=500.0), pairs=350)
     risk = ArrayResult(found).mean_risk
     for priors in (1, 4):  # of four priors each has its own draws of pairs, which must all be right
-        highest = mean_bound(risk.value, risk.error, risk.terms, 0.005, selected_from=100 * priors)
-        known = found.divergence, min(y.sum(), (~y).sum()), 0.045
-        expected = 1.0 - pac_bayes_kl(highest, *known, selected_from=priors)
+        highest = mean_bound(risk.value, risk.error, risk.terms, 0.005 / (100 * priors))
+        known = found.divergence, min(y.sum(), (~y).sum()), 0.045 / priors
+        expected = 1.0 - pac_bayes_kl(highest, *known)
         assert certificate(found, epsilon=0.05, selected_from=priors).auc == pytest.approx(expected, abs=1e-12)
     assert (
         certificate(found, epsilon=0.05).auc < certificate(found, epsilon=0.05, bound="matchings").auc < 1 - risk.value

@@ -7,11 +7,11 @@ import pytest
 
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.subsample import sample_pairs
-from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.subsample import _spread, newton_step
 from pymc_pacauc.ep.subsample_sums import sampled_sums
+from pymc_pacauc.ep.sweep import sweep_sums
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.ep.test_subsample import N, comparisons, data, some_q

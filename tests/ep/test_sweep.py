@@ -11,10 +11,9 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import Block, Pairs
-from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable, site_functions
-from pymc_pacauc.ep.sweep import cut_work, tile_map
+from pymc_pacauc.ep.sweep import cut_work, sweep_sums, tile_map
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.ep.test_sites_weighted import data
 from tests.model.test_gp import ring_data
@@ -31,10 +30,10 @@ def test_small_blocks_are_the_same_pairs(weighted):
     X[3] = X[2] + 1e-8  # and a near one
     y, strata = np.arange(n) % 2 == 0, np.arange(n) // 5
     pairs = label_comparison(y, strata=strata, weights=rng.gamma(1.0, size=n) if weighted else None)
-    assert len(cut_work(pairs, 3).parts) == 1
+    assert len(cut_work(pairs, 3)) == 1
     problem = linear_gaussian_problem(X, pairs, 60.0, offset=0.1 * rng.standard_normal(n).round(1))
     single = replace(problem, pairs=replace(pairs, blocks=pairs.blocks[:8]))
-    assert len(cut_work(single.pairs, 3).parts) == 8
+    assert len(cut_work(single.pairs, 3)) == 8
     i, j, w = listed(pairs)
     one = Pairs(n, tuple(Block(i[[k]], j[[k]], weight=float(w[k])) for k in range(i.size)))
     together, alone = fitting.fit(problem, tolerance=1e-10), fitting.fit(replace(problem, pairs=one), tolerance=1e-10)

@@ -46,11 +46,11 @@ class Balanced(HTMLParser):
                 "sensitivity",
                 "Calibration",
                 "certified",
-                "P(&gt;\N{NO-BREAK SPACE}0)",
+                "P(&gt; 0)",
                 "a&lt;b",
             ],
         ),
-        ({"prior": "spike_slab", "gamma": "default"}, ["P(included)", "There is no certificate"]),
+        ({"prior": "spike_slab", "gamma": "default"}, ["inclusion", "There is no certificate"]),
         ({"gamma": "certificate", "method": "vb"}, ["GaussianVB converged"]),
         ({"multi_class": "ovo", "gamma": "default"}, ["2 against the rest", "Hand and Till"]),
     ],
@@ -141,7 +141,8 @@ def test_figures_of_rows_left_out(reported):
     _, y, score = reported
     [found], held_out = score.figures.boundaries, score.held_out
     assert found.name == "True"
-    assert (found.share, found.auc) == pytest.approx((y.mean(), roc_auc_score(y, held_out)), abs=1e-12)
+    auc = found.curves.attrs["auc"]
+    assert (found.share, auc) == pytest.approx((y.mean(), roc_auc_score(y, held_out)), abs=1e-12)
     assert found.weighted
     probability = score.maps[0](held_out)
     for rate, (at, sensitivity, specificity, ppv, npv) in zip((0.05, 0.1, 0.2, 0.5), found.cuts, strict=True):
@@ -169,8 +170,8 @@ def test_figures_of_rows_left_out(reported):
 def test_what_is_drawn(reported, monkeypatch):
     _, _, score = reported
     [boundary], figures = score.figures.boundaries, score.figures
-    curve, chance = drawn(monkeypatch, report._roc, boundary).lines
-    np.testing.assert_array_equal(curve.get_xydata().T, boundary.roc[:2])
+    chance, curve = drawn(monkeypatch, report._roc, boundary).lines
+    np.testing.assert_array_equal(curve.get_xydata().T, [boundary.curves["fpr"], boundary.curves["tpr"]])
     np.testing.assert_array_equal(chance.get_xydata(), [[0, 0], [1, 1]])
     axes = drawn(monkeypatch, report._calibration, boundary)
     [(points, _, [bars])] = axes.containers
@@ -188,31 +189,39 @@ def test_what_is_drawn(reported, monkeypatch):
 def test_the_headline_and_thresholds(reported):
     _, _, score = reported
     [found] = score.figures.boundaries
-    low, high = found.interval
-    assert 0.0 < low < found.auc < high < 1.0
+    auc, low, high = (found.curves.attrs[each] for each in ("auc", "auc_lower", "auc_upper"))
+    assert 0.0 < low < auc < high < 1.0
     assert [value for _, value in report._facts(score.figures, 0)] == [
-        f"{found.auc:.3f}",
+        f"{auc:.3f}",
         f"{low:.3f} to {high:.3f}",
         f"{found.share:.1%}",
     ]
     assert "interval over groups" in report._facts(score.figures, 7)[1][0]
-    rows = re.findall(r"<tr>(.*?)</tr>", report._thresholds(found))[1:]
-    cells = [re.findall(r"<td>(.*?)</td>", row) for row in rows]
-    assert cells == [[f"{at:.3f}", *(f"{share:.1%}" for share in shares)] for at, *shares in found.cuts]
+    cells = cells_of(report._thresholds(found))
+    expected = [[f"{at:.3f}", *(f"{share:.1%}" for share in shares)] for at, *shares in found.cuts]
+    assert cells == [[cell.replace("nan%", "-") for cell in row] for row in expected]
 
 
-def test_the_table_of_coefficients(reported):
-    """In units of the columns' standard deviation, the largest first, with the bars from the least to the largest."""
+def cells_of(page):
+    """The cells of the rows of the first table on the page, without its header."""
+    body = page[page.index("<tbody>") : page.index("</tbody>")]
+    return [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)]
+
+
+def test_coefficients(reported, monkeypatch):
+    """In units of the columns' standard deviation, the largest first, as a table and drawn."""
     found, _, score = reported
     mean, sd = (each * score.posterior.columns.scale for each in (score.posterior.coef, score.posterior.coef_sd))
     order = np.argsort(-np.abs(mean))
     half = norm.ppf(0.5 + report.CI_PROB / 2.0) * sd
-    rows = re.findall(r"<tr>(.*?)</tr>", report._coefficients(found, score.posterior))[1:]
-    reach = np.abs([mean - half, mean + half]).max()
-    for row, k in zip(rows, order, strict=True):
-        cells = re.findall(r"<td>(.*?)</td>", row)
-        ends = f"{mean[k] - half[k]:+.3f} to {mean[k] + half[k]:+.3f}"
-        assert cells[1:-1] == [f"{mean[k]:+.3f}", ends, f"{norm.cdf(mean[k] / sd[k]):.3f}"]
-        left, width, middle = map(float, re.findall(r"(?:left|width):([\d.]+)%", row)[1:])
-        expected = 50 + 48 * (mean[k] - half[k]) / reach, 96 * half[k] / reach, 50 + 48 * mean[k] / reach
-        assert (left, width, middle) == pytest.approx(expected, abs=0.011)
+    for cells, k in zip(cells_of(report._coefficients(found, score.posterior)), order, strict=True):
+        numbers = [mean[k], sd[k], mean[k] - half[k], mean[k] + half[k], norm.cdf(mean[k] / sd[k])]
+        assert cells == [f"x{k}", *(f"{number:.3f}" for number in numbers)]
+    monkeypatch.setattr(report, "_side_by_side", lambda drawings: "")
+    axes = Figure().subplots()
+    monkeypatch.setattr(report, "_figure", lambda draw, caption, height: draw(axes))
+    report._coefficients(found, score.posterior)
+    [(points, _, [bars])] = axes.containers
+    np.testing.assert_allclose(points.get_xydata()[:, 0], mean[order], atol=1e-6)
+    ends = np.array([segment[:, 0] for segment in bars.get_segments()])
+    np.testing.assert_allclose(ends, np.column_stack([mean - half, mean + half])[order], atol=2e-6)

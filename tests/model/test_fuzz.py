@@ -27,6 +27,8 @@ from tests.comparison.test_risk import brute_force, scored
 from tests.ep.test_fuzz import small
 from tests.fuzzing import fuzz
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 seeds = st.integers(0, 2**20)
 
 
@@ -185,7 +187,7 @@ def sparse_model(point_mass):
     return model, model.compile_logp(), values
 
 
-@fuzz("SpikeSlab", p=st.floats(0.01, 0.99), ratio=st.floats(1e-4, 1.0), v1=st.floats(0.01, 100), seed=seeds)
+@fuzz("SpikeSlab", fast=10, p=st.floats(0.01, 0.99), ratio=st.floats(1e-4, 1.0), v1=st.floats(0.01, 100), seed=seeds)
 def test_spike_and_slab(p, ratio, v1, seed):
     """The mixture's density; with a point mass, the slab where the latent says so, and its probability is p."""
     theta = np.random.default_rng(seed).normal(size=3) * np.sqrt(v1)

@@ -15,6 +15,8 @@ from pymc_pacauc.tune.nested import Density, flat_directions
 from tests.oracles import exact_plane, plane_data
 from tests.tune.test_nested import half_normal
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 GROUPS = np.repeat(np.arange(5), 8)
 rng = np.random.default_rng(4)
 X = rng.normal(size=(GROUPS.size, 2))

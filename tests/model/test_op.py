@@ -44,8 +44,14 @@ def test_auc_risk_equals_empirical_risk(batch, mode, ties):
     np.testing.assert_allclose(many(scores), expected, rtol=1e-14)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("mode", "loss"),
+    [
+        pytest.param(mode, loss, marks=[pytest.mark.slow] * (mode == "NUMBA" and loss != "logistic"))
+        for mode in MODES
+        for loss in LOSSES
+    ],
+)
 def test_surrogates_and_their_gradients(batch, mode, loss):
     scores, y = batch[0][:3], batch[1]
     matrix = pt.dmatrix()
@@ -119,18 +125,16 @@ RISKS_IN_NUMBA = """
     y, strata, theta = X[:, 0] + rng.standard_normal(60) > 0, np.arange(60) % 4, np.array([0.3, 0.2, -1.0])
     found = []
     with event.install_recorder("numba:compile") as recorder:
-        for ties in ("half", "strict"):
-            for held in (False, True):
-                for options in ({}, {"strata": strata}):
-                    with pm.Model() as model:
-                        b = pm.Normal("b", size=3)
-                        pac.AUCPotential("auc", (pm.Data("X", X) if held else X) @ b, y, 10.0, ties=ties, **options)
-                    [risk] = model.replace_rvs_by_values(model.deterministics)
-                    function = model.compile_fn(risk, inputs=model.value_vars, mode="NUMBA")
-                    products = [node for node in function.f.maker.fgraph.apply_nodes if "Dot" in str(node.op)]
-                    assert not products, products
-                    expected = pac.empirical_risk(X @ theta, y, ties=ties, **options)
-                    assert float(function({"b": theta})) == expected
+        for ties, held, options in (("half", False, {}), ("half", True, {}), ("strict", True, {"strata": strata})):
+            with pm.Model() as model:
+                b = pm.Normal("b", size=3)
+                pac.AUCPotential("auc", (pm.Data("X", X) if held else X) @ b, y, 10.0, ties=ties, **options)
+            [risk] = model.replace_rvs_by_values(model.deterministics)
+            function = model.compile_fn(risk, inputs=model.value_vars, mode="NUMBA")
+            products = [node for node in function.f.maker.fgraph.apply_nodes if "Dot" in str(node.op)]
+            assert not products, products
+            expected = pac.empirical_risk(X @ theta, y, ties=ties, **options)
+            assert float(function({"b": theta})) == expected
     compiled = {e.data["dispatcher"].py_func.__name__ for _, e in recorder.buffer if e.is_start}
     if "again" in sys.argv:  # parts in object mode are not kept, all else is
         assert compiled == {"perform_in_python"}, compiled

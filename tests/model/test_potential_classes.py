@@ -14,6 +14,8 @@ from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.pair_lists import listed
 from tests.reference_ep import reference_ep
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RNG = np.random.default_rng(30)
 N, D, K, GAMMA = 45, 2, 3, 60.0
 PLACE = RNG.permutation(np.arange(N) % K)

@@ -26,6 +26,8 @@ from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.pair_lists import listed
 from tests.reference_ep import reference_ep
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 N = 40
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((N, 2))
@@ -91,10 +93,21 @@ def check_expressions(mode, labels, name):
         np.testing.assert_allclose(gradient[k], expected[1], atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
 @pytest.mark.parametrize(("labels", "name"), KINDS)
-def test_expressions_and_gradients_on_every_linker(mode, labels, name):
-    check_expressions(mode, labels, name)
+def test_expressions_and_gradients(labels, name):
+    check_expressions("FAST_COMPILE", labels, name)
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [
+        kind if kind in ((True, "weights"), (False, "uno")) else pytest.param(*kind, marks=pytest.mark.slow)
+        for kind in KINDS
+    ],
+)
+def test_expressions_and_gradients_in_numba_code(labels, name):
+    """One kind of each constructor; all others go through the same call, and are compiled for half a minute."""
+    check_expressions("NUMBA", labels, name)
 
 
 @pytest.mark.slow

@@ -9,25 +9,5 @@
 
 import lazy_loader
 
-# Imported when they are first used: those of scores alone do not import PyMC.
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "fits": [
-            "plot_compare",
-            "plot_gamma_path",
-            "plot_inclusion",
-            "plot_marginals",
-            "plot_regularization_path",
-            "plot_tempering",
-        ],
-        "ranking": [
-            "plot_decision_curve",
-            "plot_precision_recall",
-            "plot_roc",
-            "plot_scores",
-            "plot_shapes",
-            "plot_survival",
-        ],
-    },
-)
+# Names are those of `__init__.pyi`, imported when they are first used: figures of scores alone do not import PyMC.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -75,9 +75,21 @@ def draw_curves(
 ) -> None:
     """Draw a ``variable`` of each dataset over its coordinate, with the band between two others, the ``limits``."""
     for k, (name, curve) in enumerate(named.items()):
-        color, line, at = COLORS[k % len(COLORS)], LINES[k % len(LINES)], curve[curve[variable].dims[0]]
-        if limits is not None:
-            lower, upper = (curve[each] for each in limits)
-            axes.fill_between(at, lower, upper, step=step, color=color, alpha=0.2, linewidth=0)
-        style = f"steps-{step}" if step else "default"
-        axes.plot(at, curve[variable], drawstyle=style, color=color, linestyle=line, label=label(name, curve))
+        at = curve[curve[variable].dims[0]]
+        band = None if limits is None else [curve[each] for each in limits]
+        line = {"color": COLORS[k % len(COLORS)], "linestyle": LINES[k % len(LINES)], "label": label(name, curve)}
+        draw_band(axes, at, curve[variable], band, step=step, **line)
+
+
+def draw_band(
+    axes: Any, x: Any, middle: Any, limits: Any, *, color: str = BLUE, step: str | None = None, **line: Any
+) -> None:
+    """Draw a line and, if there are ``limits``, the band between these; with ``step``, as staircases."""
+    if limits is not None:
+        axes.fill_between(x, *limits, step=step, color=color, alpha=0.15, linewidth=0)
+    axes.plot(x, middle, drawstyle=f"steps-{step}" if step else "default", color=color, **line)
+
+
+def legend_beside(axes: Any, **options: Any) -> None:
+    """Put the legend to the right of the axes."""
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), **options)

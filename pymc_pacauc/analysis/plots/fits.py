@@ -11,7 +11,8 @@ import xarray as xr
 from scipy.stats import gaussian_kde, norm
 
 from pymc_pacauc.analysis.gamma_path import tempering_path
-from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREEN, GREY, ORANGE, VERMILION, new_axes, panels
+from pymc_pacauc.analysis.plots import canvas
+from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREEN, GREY, ORANGE, VERMILION, new_axes
 from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN
 from pymc_pacauc.analysis.summary import flat_draws, inclusion_probability
 from pymc_pacauc.model.approximation import EPApproximation
@@ -85,7 +86,7 @@ def plot_marginals(approx: Any, idata: Any = None, *, coefficients: Sequence[str
             f"idata must be draws, the result of pm.sample() or approx.sample(); got {type(idata).__name__}."
         )
     draws = None if posterior is None else flat_draws(posterior, names)
-    axes = panels(ax, len(shown), 2.7, 2.4)
+    axes = canvas.panels(ax, len(shown), 2.7, 2.4)
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     gaussian = approx.posterior is approx.fit.posterior
     own = None if gaussian else approx.posterior.draw(DRAWS, np.random.default_rng(0))
@@ -146,8 +147,8 @@ def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['b', 'c', 'a']
     """
-    values, found = _probabilities(result)
-    labels = np.asarray(found if names is None else list(names)).astype(str)
+    found = _probabilities(result)
+    values, labels = found.to_numpy(), np.asarray(found.index if names is None else list(names)).astype(str)
     if labels.size != values.size:
         raise ValueError(f"names must be {values.size}, one for each probability; got {labels.size}.")
     order = np.argsort(-values, kind="stable")[:most]
@@ -225,21 +226,19 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
     axes.scatter([], [], s=34, facecolors="none", edgecolors=BLACK, label="probability ≥ 0.5")
     axes.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":")
     axes.set(xscale="log", xlabel=r"spike variance $v_0$", ylabel="posterior mean")
-    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    canvas.legend_beside(axes, fontsize="small")
     return axes
 
 
-def _probabilities(result: Any) -> tuple[np.ndarray, Any]:
+def _probabilities(result: Any) -> pd.Series[float]:
+    """Return inclusion probabilities by their names, or numbers where they have none."""
     if isinstance(result, EPApproximation) or dataset_of(result, "posterior") is not None:
         result = inclusion_probability(result)
     values = getattr(result, "inclusion_probability", result)
-    labels = getattr(values, "index", None)  # of a Series
-    if isinstance(values, xr.DataArray):
-        labels = values[values.dims[-1]].values if values.dims[-1] in values.coords else None
-    array = np.asarray(values, dtype=float).ravel()
-    if array.size == 0 or not ((array >= 0) & (array <= 1)).all():
-        raise ValueError(f"result must have inclusion probabilities, numbers in [0, 1]; got {array[:5].tolist()}.")
-    return array, np.arange(array.size) if labels is None or callable(labels) else np.asarray(labels)
+    found = (values.to_series() if isinstance(values, xr.DataArray) else pd.Series(values)).astype(float)
+    if found.empty or not found.between(0.0, 1.0).all():
+        raise ValueError(f"result must have inclusion probabilities, numbers in [0, 1]; got {found[:5].tolist()}.")
+    return found
 
 
 def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:
@@ -329,7 +328,10 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
     if hasattr(result, "table"):
         _selection(result, top, bottom)
     else:
-        _tempering(result, top, bottom)
+        path = tempering_path(result)
+        path = path.assign(auc=1.0 - path["expected_risk"]).where(path["gamma"] > 0.0)
+        _draw_chains(top, path, "gamma", "auc")
+        _draw_chains(bottom, path, "gamma", "log_evidence")
     bottom.set(xlabel=r"$\gamma$ (multiplies the pair risk)", ylabel=r"$\log Z_\gamma$")
     top.set_ylabel(as_result(result).fitted_to.measure)
     for each in axes:
@@ -364,14 +366,12 @@ def _selection(result: Any, top: Any, bottom: Any) -> None:
     bottom.plot(gamma, table["log_evidence"], color=GREEN, marker=".")
 
 
-def _tempering(idata: Any, top: Any, bottom: Any) -> None:
-    path = tempering_path(idata)
+def _draw_chains(axes: Any, path: xr.Dataset, over: str, name: str) -> None:
+    """Draw a variable of the stages against another one, a line per chain."""
+    x, y = xr.broadcast(path[over], path[name])
     for k, chain in enumerate(path["chain"].values):
-        stages = path.sel(chain=chain)
-        stages = stages.isel(stage=np.flatnonzero(stages["gamma"].values > 0))
-        color = COLORS[k % len(COLORS)]
-        top.plot(stages["gamma"], 1.0 - stages["expected_risk"], color=color, marker=".", label=f"chain {chain}")
-        bottom.plot(stages["gamma"], stages["log_evidence"], color=color, marker=".")
+        line = {"color": COLORS[k % len(COLORS)], "marker": ".", "label": f"chain {chain}"}
+        axes.plot(x.sel(chain=chain), y.sel(chain=chain), **line)
 
 
 def plot_tempering(idata: Any, *, ax: Any = None) -> Any:
@@ -417,9 +417,7 @@ def plot_tempering(idata: Any, *, ax: Any = None) -> Any:
         ("acceptance_rate", "acceptance rate"),
     )
     for axis, (name, label) in zip(axes, panels, strict=True):
-        for k, chain in enumerate(path["chain"].values):
-            color = COLORS[k % len(COLORS)]
-            axis.plot(path["stage"], path[name].sel(chain=chain), color=color, marker=".", label=f"chain {chain}")
+        _draw_chains(axis, path, "stage", name)
         axis.set(xlabel="stage", ylabel=label)
         axis.xaxis.get_major_locator().set_params(integer=True)
     axes[2].set_ylim(0, 1)

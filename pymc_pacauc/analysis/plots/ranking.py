@@ -68,7 +68,8 @@ def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True
     draw_curves(axes, named, "tpr", _label("auc"), limits=("tpr_lower", "tpr_upper") if band else None)
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
     attrs = next(iter(named.values())).attrs
-    axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({attrs['ci_prob']:.0%} over rows)")
+    units = "groups" if attrs["n_groups"] else "rows"
+    axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({attrs['ci_prob']:.0%} over {units})")
     return axes
 
 
@@ -119,7 +120,7 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
     level = next(iter(named.values())).attrs["ci_prob"]
     title = f"average precision of the mean score\n({level:.0%} over rows; dotted: event rate)"
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, title=title, alignment="left")
+    canvas.legend_beside(axes, title=title, alignment="left")
     return axes
 
 
@@ -274,7 +275,7 @@ def plot_scores(
             value = threshold.value
             rates = f"\n({threshold.rule};\nFPR {threshold.fpr:.2f}, TPR {threshold.tpr:.2f})"
         axes.axvline(value, color=BLACK, linewidth=1.2, label=f"threshold {value:.3g}{rates}")
-    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    canvas.legend_beside(axes)
     return axes
 
 
@@ -381,17 +382,16 @@ def plot_survival(
         lower, upper = (np.concatenate([[1.0], bound]) for bound in curve.interval(ci_prob))
         if competing:
             lower, share, upper = 1.0 - upper, 1.0 - share, 1.0 - lower
-        color = COLORS[k]
-        axes.fill_between(at, lower, upper, step="post", color=color, alpha=0.15, linewidth=0)
         label = f"{_name(k, groups)}: {int(events[inside].sum())} events, {int(inside.sum())} rows"
-        axes.step(at, share, where="post", color=color, linestyle=LINES[k % len(LINES)], label=label)
+        line = {"color": COLORS[k], "linestyle": LINES[k % len(LINES)], "label": label}
+        canvas.draw_band(axes, at, share, (lower, upper), step="post", **line)
         censored = np.unique(times[inside & (codes == 0)])
-        axes.plot(censored, share[np.searchsorted(at, censored, side="right") - 1], "|", color=color, markersize=6)
+        axes.plot(censored, share[np.searchsorted(at, censored, side="right") - 1], "|", color=COLORS[k], markersize=6)
     what_share = f"share with an event of cause {cause}" if competing else "share without event"
     axes.set(xlabel="time", ylabel=what_share, xlim=(0.0, None), ylim=(0.0, 1.02))
     what = "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
     title = f"by {what}\n(concordance {c:.3f})"
-    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=title, alignment="left")
+    canvas.legend_beside(axes, title=title, alignment="left")
     return axes
 
 
@@ -460,6 +460,5 @@ def draw_shape(axes: Any, name: str, shape: FloatArray, ci_prob: float) -> None:
     x, mean, sd = shape
     half = ndtri(tails(ci_prob)[1]) * sd
     axes.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":")
-    axes.fill_between(x, mean - half, mean + half, color=BLUE, alpha=0.15, linewidth=0)
-    axes.plot(x, mean, color=BLUE, marker="o" if x.size <= LEVELS else None)
+    canvas.draw_band(axes, x, mean, (mean - half, mean + half), marker="o" if x.size <= LEVELS else None)
     axes.set(xlabel=name, ylabel="adds to the score")

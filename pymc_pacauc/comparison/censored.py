@@ -41,6 +41,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy  # scipy.stats, a second to import, at its first use
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
@@ -92,7 +93,7 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
     at, place = np.unique(time, return_inverse=True)
     events, leaving, mine = (np.bincount(place, each) for each in (event != 0, np.ones(time.size), event == cause))
     at_risk = time.size - np.concatenate([[0.0], np.cumsum(leaving)[:-1]])
-    share, free = np.zeros(at.size), product_limit(at_risk, events)
+    share, free = np.zeros(at.size), np.cumprod((at_risk - events) / at_risk)
     with np.errstate(divide="ignore"):
         np.divide(events, at_risk * (at_risk - events), out=share, where=events > 0)
     if (mine == events).all():
@@ -106,13 +107,6 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
     variance -= 2 * (incidence * sums[4] - sums[5])
     with np.errstate(divide="ignore", invalid="ignore"):
         return SurvivalCurve(at, 1.0 - incidence, at_risk, np.maximum(variance, 0.0) / (1.0 - incidence) ** 2)
-
-
-def product_limit(at_risk: NDArray[Any], leaving: NDArray[Any]) -> FloatArray:
-    """Compute the running product of 1 - leaving / at_risk; factors are 1 where nobody is at risk."""
-    step = np.ones(at_risk.size)
-    np.divide(at_risk - leaving, at_risk, out=step, where=at_risk > 0)
-    return np.asarray(np.cumprod(step))
 
 
 LEAST_FOLLOWED = 0.01  # the smallest G: what Uno's C says of later times rests on a handful of events
@@ -132,11 +126,9 @@ def censoring_survival(
     array([1. , 1. , 1. , 0.5])
     """
     distinct, place = np.unique(time, return_inverse=True)
-    events, censored = np.bincount(place, event), np.bincount(place, ~event)
-    at_risk = time.size - np.concatenate([[0], np.cumsum(events + censored)[:-1]]) - events
-    survival = np.concatenate([[1.0], product_limit(at_risk, censored)])
-    found: FloatArray = survival[np.searchsorted(distinct, time if at is None else at, "left" if before else "right")]
-    return found
+    ranks = scipy.stats.CensoredData.right_censored(2 * place + ~event, event)  # at equal times events are first
+    passed = np.searchsorted(distinct, time if at is None else at, "left" if before else "right")
+    return np.asarray(scipy.stats.ecdf(ranks).sf.evaluate(2 * passed - 1))
 
 
 def _check_followed(time: FloatArray, survival: FloatArray, used: NDArray[np.bool_], option: str) -> None:

@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.kinds import label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.numerics import FloatArray, checked_rows, kernel, numeric_array, slices
+from pymc_pacauc.numerics import FloatArray, kernel, numeric_array, slices
 
 BUCKETS_PER_MEMBER = 4
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
@@ -298,8 +298,11 @@ class LinearRisk:
         distinct: DistinctRows | None = None,
     ):
         check_ties(ties)
-        if checked_rows(X).shape[0] != pairs.n:
+        if X.ndim != 2 or X.shape[0] != pairs.n:
             raise ValueError(f"X must have shape (n, d) with n = {pairs.n}, the number of labels; got {X.shape}.")
+        bad = int(X.size - np.isfinite(X).sum())
+        if bad:
+            raise ValueError(f"X has {bad} NaN or infinite value(s); impute or drop them first.")
         self.d = X.shape[1]
         self.ties = ties
         if distinct is None:

@@ -33,8 +33,8 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.array_result import ArrayResult, Estimate, KnownResult, gibbs_result, html_report, stats_of
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
-from pymc_pacauc.comparison.kinds import Comparison
-from pymc_pacauc.comparison.risk import comparison_risk
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import METHODS
@@ -460,7 +460,7 @@ class TemperedModel:
     the sum of theirs.
     """
 
-    comparison: Comparison
+    comparison: Pairs
     fitted_to: Provenance
     problem: Problem | None = None
     model: pm.Model | None = None
@@ -484,14 +484,14 @@ class Tempered:
     weights: FloatArray
     scores: Callable[[FloatArray], FloatArray]
 
-    def held_out_auc(self, comparison: Comparison) -> tuple[float, float]:
+    def held_out_auc(self, comparison: Pairs) -> tuple[float, float]:
         """Compute the AUC by ``comparison`` of the mean score, and of a draw averaged over draws.
 
         A tie counts one half, whatever the model says.
         """
         scores = self.scores(self.theta)
-        mean = 1.0 - float(comparison_risk((self.weights @ scores)[None], comparison)[0])
-        return mean, 1.0 - float(self.weights @ comparison_risk(scores, comparison))
+        mean = 1.0 - float(pair_risk((self.weights @ scores)[None], comparison)[0])
+        return mean, 1.0 - float(self.weights @ pair_risk(scores, comparison))
 
     def draws(self, model: pm.Model, rng: np.random.Generator) -> Any:
         """Draw equally weighted particles, as ArviZ data with their provenance."""
@@ -529,7 +529,7 @@ def tempered_model(model: pm.Model) -> TemperedModel:
 
 
 def temper(
-    target: TemperedModel, comparison: Comparison, gamma: float, settings: Settings, rng: np.random.Generator
+    target: TemperedModel, comparison: Pairs, gamma: float, settings: Settings, rng: np.random.Generator
 ) -> Callable[[float], Tempered]:
     """Run SMC; return the function of gamma (up to this one) that reweights the nearest stage to its posterior."""
     path, scores = target.path(comparison, gamma)

@@ -46,7 +46,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.folds import comparison_folds
-from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import RowShares, row_shares
 from pymc_pacauc.ep.leave_out import FoldPaths, LeaveOut, split_groups
@@ -115,7 +114,7 @@ def pairs_of_few(pairs: Pairs, rows: int, order: NDArray[np.intp]) -> Pairs:
 
 
 def assign_folds(
-    comparison: Comparison, folds: int, groups: ArrayLike | None = None, order: NDArray[np.intp] | None = None
+    comparison: Pairs, folds: int, groups: ArrayLike | None = None, order: NDArray[np.intp] | None = None
 ) -> NDArray[np.intp]:
     """Assign every row to a fold, several times: shape (repeats, n); the same for the same ``order``.
 
@@ -329,7 +328,7 @@ class GammaChoice:
 
 
 def choose_among(
-    evaluate: Callable[[float], Candidate], gammas: ArrayLike | None, comparison: Comparison
+    evaluate: Callable[[float], Candidate], gammas: ArrayLike | None, comparison: Pairs
 ) -> tuple[list[Candidate], int]:
     """Evaluate candidates; return them in order of gamma, and the index of the choice.
 

@@ -298,10 +298,8 @@ def _fine(block: Block, table: SiteTable, weighted: Tabulated) -> tuple[float, F
 
 def _jobs(block: SampledBlock) -> list[Job]:
     """Divide a block into jobs of at least about ``TILE_COLUMNS`` rows, and large groups into parts."""
-    groups = block.groups
-    if groups == 0:
-        return []
-    rows = (block.first_positive[-1] + block.first_negative[-1]) / groups
+    groups = len(block.groups)
+    rows = sum(group.positive.size + group.negative.size for group in block.groups) / groups
     together = max(1, int(TILE_COLUMNS // max(rows, 1)))
     parts = -(-block.n_pairs // (groups * ROWS_AT_ONCE * TILE_COLUMNS)) if together == 1 else 1
     return [
@@ -324,7 +322,7 @@ def _job_sums(
     tabulated, radius = table.between(*weights), far_radius(table.gamma * table.power * weights[1])
     fine = _fine(block, table, tabulated)
     for g in job.groups:
-        group = job.block.group(g).take(slice(job.part, None, job.parts), slice(None))
+        group = job.block.groups[g].take(slice(job.part, None, job.parts), slice(None))
         if not group.n_pairs:
             continue
         i = side(radius, group.positive, group.row_weights)
@@ -346,7 +344,7 @@ def _job_sums(
                 all_totals += times * np.array(_add_listed([pairs], *both, table, own, own_linear))
                 precision += times * own
                 linear += times * own_linear
-    weight = job.block.stands_for
+    weight = float(len(job.block.groups))
     return weight * precision, weight * linear, weight * all_totals
 
 

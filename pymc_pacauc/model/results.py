@@ -171,7 +171,9 @@ class Draws:
         return float(np.asarray(self.stats[name].values).reshape(-1)[0])
 
     def _by_run(self, name: str) -> NDArray[np.float64]:
-        """One value per independent run, from any of its draws."""
+        """One value per independent run, from any of its draws; draws reweighted to a gamma are of one run."""
+        if not self.stats[name].dims:
+            return np.array([self._constant(name)])
         return np.array([float(run[name][0]) for run in self.runs()])
 
 

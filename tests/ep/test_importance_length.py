@@ -10,7 +10,8 @@ from pymc_pacauc.ep.importance import FreeLengthPosterior, free_length_moments, 
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
-from pymc_pacauc.smc import Settings, prior_path, run_tempering
+from pymc_pacauc.smc.paths import prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 from tests.oracles import exact_plane, plane_data
 
 

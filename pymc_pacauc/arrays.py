@@ -18,7 +18,8 @@ from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_features
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem, spike_slab_problem
-from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
+from pymc_pacauc.smc.paths import bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 from pymc_pacauc.tune.evidence import choose_lengthscale
 from pymc_pacauc.tune.gamma import GammaChoice, choose_gamma
 

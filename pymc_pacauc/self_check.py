@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
-from pymc_pacauc.smc import prior_path
+from pymc_pacauc.smc.paths import prior_path
 from pymc_pacauc.smc.tempering import Settings, run_tempering
 
 PACKAGES = ("pymc", "pytensor", "arviz", "numpy", "scipy", "numba", "xarray", "pandas", "scikit-learn", "dask")

@@ -51,8 +51,9 @@ from pymc_pacauc.model.score_function import read_scores
 from pymc_pacauc.numerics import FloatArray, check_choice, effective_sample_size, log_mean_exp, normalise
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
-from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
 from pymc_pacauc.smc.log_evidence import combine, stage_variance
+from pymc_pacauc.smc.paths import prior_path
+from pymc_pacauc.smc.tempering import Settings, Stage, State, run_tempering
 from pymc_pacauc.tune import gamma as rule
 from pymc_pacauc.tune.coverage import coverage_gamma
 
@@ -341,7 +342,8 @@ def _by_folds(
     choice = rule.choose_gamma(problem, gammas, callback=lambda done: bar.update(done, total), **folds, **options)
     grid = np.array([each.gamma for each in choice.candidates])
     some = choice.rows < problem.compared_rows.size
-    fits = [] if some else list(rule.fits_along_gamma(problem, grid, accuracy="path", **options))
+    along = [] if some else [replace(problem, gamma=float(gamma)) for gamma in grid]
+    fits = list(rule.fits_along(along, accuracy="path", **options))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
         start = None if some else fits[choice.chosen]
@@ -361,7 +363,7 @@ def _by_certificate(problem: Problem, record: Provenance, gammas: ArrayLike | No
     shares = row_shares(problem.pairs)
     grid = rule.certificate_gammas(shares) if gammas is None else rule.gamma_grid(shares, gammas)
     fits = []
-    for each in rule.fits_along_gamma(problem, grid, method):
+    for each in rule.fits_along((replace(problem, gamma=float(gamma)) for gamma in grid), method):
         fits.append(each)
         bar.update(len(fits), grid.size)
     rows = [_row(ArrayResult(each, record)) for each in fits]

@@ -57,12 +57,13 @@ from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_fea
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem, sides
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
-from pymc_pacauc.smc import Settings, bridge_path, combine, prior_path, run_tempering
-from pymc_pacauc.smc.tempering import TemperingWarning, diagnose
+from pymc_pacauc.smc.log_evidence import combine
+from pymc_pacauc.smc.paths import bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings, TemperingWarning, diagnose, run_tempering
 from pymc_pacauc.theorems import theorem_defaults
 from pymc_pacauc.tune import gamma as gammas
 from pymc_pacauc.tune.coverage import calibrated_posterior, coverage_gamma
-from pymc_pacauc.tune.evidence import choose_bend, choose_lengthscale, choose_shrinkage
+from pymc_pacauc.tune.evidence import PriorChoice, choose_lengthscale, choose_prior
 
 PARTS = ("gaussian", "additive", "gp")  # of an average
 # Standard deviations of a column, at most, from its mean to its farthest value. With no limit digits lose 0.003 in M
@@ -364,13 +365,10 @@ def _fit_part(recipe: Recipe, rows: Rows) -> ScorePosterior:
     else:
         problem = problems.linear_gaussian_problem(design, tuning, gamma=1.0)
         problem = replace(problem, tuned_prior=recipe.prior == "gp")
-    prior: Any = SimpleNamespace(problem=problem, fit=None, number=1, shrinkage=None)
-    if recipe.prior == "gaussian":
-        recipe.tell("choosing the prior's covariance")
-        prior = choose_shrinkage(problem, weights=rows.weights, n_jobs=recipe.n_jobs)
-    elif recipe.prior == "additive":
-        recipe.tell("choosing the prior's smoothness")
-        prior = choose_bend(problem, rows.X.shape[1], weights=rows.weights, n_jobs=recipe.n_jobs)
+    prior = PriorChoice(problem)
+    if recipe.prior in ("gaussian", "additive"):
+        recipe.tell(f"choosing the prior's {'smoothness' if recipe.prior == 'additive' else 'covariance'}")
+        prior = choose_prior(problem, rows.X.shape[1], weights=rows.weights, n_jobs=recipe.n_jobs)
     problem = replace(prior.problem, pairs=rows.pairs)
     pilot = None if recipe.method == "vb" else prior.fit
     found, choice = fit_at_gamma(recipe, rows, problem, tuning, prior.number, pilot)
@@ -418,7 +416,8 @@ def fit_at_gamma(
     if gamma == "coverage":
         return coverage_gamma(problem, n_jobs=n_jobs).fit, None
     if gamma == "certificate":  # which holds for any choice of gamma; where the prior was tuned, a criterion still
-        fits = list(gammas.fits_along_gamma(problem, gammas.certificate_gammas(shares), method, n_jobs=n_jobs))
+        along = [replace(problem, gamma=float(each)) for each in gammas.certificate_gammas(shares)]
+        fits = list(gammas.fits_along(along, method, n_jobs=n_jobs))
         fits = [each for each in fits if each.converged] or fits
         options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": rows.groups}
         return max(fits, key=lambda each: certificate(ArrayResult(each), **options).auc), None
@@ -483,8 +482,8 @@ def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] 
     found = posterior.fit
     assigned = calibration_folds(posterior, folds) if assigned is None else assigned
     options: Any = {"gamma": found.problem.gamma, "refine": SWEEPS, "tolerance": gammas.FOLD_TOLERANCE}
-    left_out = gammas.leave_out_folds(found.problem, assigned, found.plan)
-    return np.array([gammas.leave_out_at(found, fold, of_draws=False, **options).scores for fold in left_out])
+    left_out = gammas.leave_out_folds(found.problem, assigned, found.plan, found)
+    return np.array([leave_out(of_draws=False, **options).scores for leave_out in left_out])
 
 
 # -- averages --------------------------------------------------------------------------------------------------------

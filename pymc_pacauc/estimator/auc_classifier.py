@@ -35,12 +35,13 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
     prior : {"gaussian", "ridge", "spike_slab", "additive", "gp", "auto"}, default "gaussian"
         Prior of the coefficients. ``"gaussian"``: covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of
         the columns, with the best of four shrinkages by evidence, which the certificate counts. ``"ridge"``:
-        independent with variance one; with more columns than rows ``"gaussian"`` is the same. ``"spike_slab"``: with a
-        point mass at zero; it ranks better than these if few of many columns matter. ``"additive"``: the score is a sum
-        of smooth functions, one for each column (:func:`~pymc_pacauc.additive_features`), with smoothness by evidence;
-        :func:`~pymc_pacauc.plots.plot_shapes` draws them. ``"gp"``: the score is a Gaussian process of the columns'
-        robust scores, with lengthscale by evidence; it has no certificate. Neither has ``coef_``. ``"auto"``: a
-        weighted mean of the scores of ``"gaussian"``, ``"additive"`` and ``"gp"``, with weights by their ranking of
+        independent with variance one; with more columns than rows ``"gaussian"`` is the same, and where these are many
+        times more, of which few matter, it ranks hardly better than chance, as an L2 penalty does. ``"spike_slab"``:
+        with a point mass at zero; it ranks better than these if few of many columns matter. ``"additive"``: the score
+        is a sum of smooth functions, one for each column (:func:`~pymc_pacauc.additive_features`), with smoothness by
+        evidence; :func:`~pymc_pacauc.plots.plot_shapes` draws them. ``"gp"``: the score is a Gaussian process of the
+        columns' robust scores, with lengthscale by evidence; it has no certificate. Neither has ``coef_``. ``"auto"``:
+        a weighted mean of the scores of ``"gaussian"``, ``"additive"`` and ``"gp"``, with weights by their ranking of
         rows left out: the best ranking on most data unless positives are few, at several times the cost; ``coef_``,
         ``gamma_``, ``log_evidence_``, ``approximation_`` and ``idata_`` are those of its linear part, and it has no
         certificate and no ``intercept_``.

@@ -141,7 +141,7 @@ def checked_rows(sample_weight: Any, strata: Any, groups: Any, first: FloatArray
     tuple
         Weights, strata and the number of each row's group (None where not given), ``first`` and ``arrays``.
     """
-    labels = []
+    labels: list[Any] = []
     for name, values in (("strata", strata), ("groups", groups)):
         labels.append(None if values is None else np.asarray(values))
         if values is not None and np.shape(values) != (len(first),):

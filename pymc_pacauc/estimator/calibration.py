@@ -290,5 +290,5 @@ def calibrate(
         else:
             maps.append(fit_sigmoid(scores.ravel(), above, each))
     cuts = center + spread * np.maximum.accumulate([each.crossing(0.5) for each in maps])
-    calibrated = {"center": center, "spread": spread, "maps": tuple(maps), "cuts": cuts}
+    calibrated: dict[str, Any] = {"center": center, "spread": spread, "maps": tuple(maps), "cuts": cuts}
     return FittedScore(replace(posterior, held=scores), place, weights, folds=folds, **calibrated)

@@ -36,13 +36,14 @@ BEGIN, END = "<!-- import graph: python docs/import_graph.py --write -->", "<!--
 def edges():
     """(importing part, imported part), each a folder or module of the package."""
     found = set()
-    for file in sorted((ROOT / "pymc_pacauc").rglob("*.py")):
-        part = file.relative_to(ROOT / "pymc_pacauc").parts[0].removesuffix(".py")
+    for file in sorted([*(ROOT / "pymc_pacauc").rglob("*.py"), *(ROOT / "pymc_pacauc").glob("[!_]*.pyi")]):
+        part = file.relative_to(ROOT / "pymc_pacauc").parts[0].partition(".")[0]
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pymc_pacauc."):
-                other = node.module.split(".")[1]
-                if other != part:
-                    found.add((part, other))
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            module = f"pymc_pacauc.{node.module}" if node.level == 1 else node.module or ""
+            if module.startswith("pymc_pacauc.") and (other := module.split(".")[1]) != part:
+                found.add((part, other))
     return sorted(found)
 
 

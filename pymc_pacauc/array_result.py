@@ -139,7 +139,7 @@ def gibbs_result(fitted: Provenance, risk: Estimate, evidence: LogEvidence) -> K
 
 
 def gibbs_divergence(gamma: float, risk: Estimate, evidence: LogEvidence) -> Estimate:
-    """KL(posterior, prior) of an exact Gibbs posterior, -gamma E[risk] - log Z, from estimates of both."""
+    """Compute KL(posterior, prior) of an exact Gibbs posterior, -gamma E[risk] - log Z, from estimates of both."""
     value = max(0.0, -gamma * risk.value - evidence.estimate)
     return Estimate(value, gamma * risk.error + evidence.standard_error)
 

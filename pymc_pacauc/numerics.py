@@ -14,10 +14,8 @@ nevertheless is turned into the handler's exception again.
 
 *BLAS threads* (:func:`single_threaded_blas`). The number of threads of a BLAS library is, in most builds, one number of
 the process. Contexts that save, lower and restore it work only if they are nested: of two threads that overlap, the
-second saves the lowered number, and restores that. Here a context that finds the number at one does not change it, and
-the one that lowered it restores it; if other contexts are still open then, a separate thread keeps the number low until
-the last of them is closed. The same thread always lowers and restores: threadpoolctl (from 3.8 on) requires it, and in
-OpenMP builds the number belongs to the thread.
+second saves the lowered number, and restores that. Here the first of overlapping contexts lowers the number, and the
+last one restores it. Both are done by the same thread, one of its own: threadpoolctl (from 3.8 on) requires that.
 
 *Arrays* (:func:`numeric_array`, :func:`number_vector`): arguments as float64, or a ValueError that names the argument.
 """
@@ -27,9 +25,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import cache
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -125,54 +124,28 @@ def warn_once(error: Exception) -> None:
 
 _LOCK = Lock()
 _inside = 0
-_keeper: _Keeper | None = None
+_lowered: tuple[ThreadPoolExecutor, Any] | None = None  # the thread that lowered the number, and what restores it
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread; after the last of overlapping contexts it has as many as before the first."""
-    global _inside, _keeper
+    global _inside, _lowered
     with _LOCK:
-        own = _one_thread() if any(library.num_threads > 1 for library in _blas().lib_controllers) else None
-        if own:
-            own.__enter__()
+        if not _inside and any(library.num_threads > 1 for library in _blas().lib_controllers):
+            keeper = ThreadPoolExecutor(1)
+            _lowered = keeper, keeper.submit(_blas().limit, limits=1).result()
         _inside += 1
     try:
         yield
     finally:
         with _LOCK:
             _inside -= 1
-            if own:
-                own.__exit__(None, None, None)
-                if _inside and _keeper is None:
-                    _keeper = _Keeper()
-            if _keeper and not _inside:
-                _keeper.leave()
-                _keeper = None
-
-
-class _Keeper(Thread):
-    """A thread that keeps BLAS at one thread until :meth:`leave` is called."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._lowered, self._told = Event(), Event()
-        self.start()
-        self._lowered.wait()
-
-    def run(self) -> None:
-        with _one_thread():
-            self._lowered.set()
-            self._told.wait()
-
-    def leave(self) -> None:
-        self._told.set()
-        self.join()
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    limits: AbstractContextManager[object] = _blas().limit(limits=1)
-    return limits
+            if _lowered and not _inside:
+                keeper, limits = _lowered
+                keeper.submit(limits.restore_original_limits).result()
+                keeper.shutdown()
+                _lowered = None
 
 
 @cache
@@ -210,7 +183,7 @@ def numeric_array(name: str, values: ArrayLike) -> FloatArray:
 
 
 def checked_rows(X: ArrayLike) -> FloatArray:
-    """A matrix of finite numbers with a row per observation, or a ValueError that says what is wrong with X."""
+    """Return X as a matrix of finite numbers, (n, d); refuse anything else."""
     rows = numeric_array("X", X)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"X must be a matrix of shape (n, d) with n, d >= 1; got shape {rows.shape}.")
@@ -222,7 +195,7 @@ def checked_rows(X: ArrayLike) -> FloatArray:
 
 
 def finite_array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    """Finite numbers of this shape, or one for all of it, or a ValueError that names the argument."""
+    """Return finite numbers of this shape, from one number for all of it too; refuse anything else, by ``name``."""
     array = numeric_array(name, value)
     if array.ndim and array.shape != shape:
         raise ValueError(f"{name} must be a scalar or have shape {shape}; got {array.shape}.")
@@ -255,7 +228,7 @@ def number_vector(name: str, values: ArrayLike, what: str) -> FloatArray:
 
 
 def check_probability(name: str, value: float) -> float:
-    """A number strictly between 0 and 1, or a ValueError that names the argument."""
+    """Return a number strictly between 0 and 1; refuse anything else, by the ``name`` of the argument."""
     if not (np.ndim(value) == 0 and 0.0 < value < 1.0):
         raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}.")
     return float(value)
@@ -269,20 +242,20 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
 
 
 def check_whole(name: str, value: Any, least: int = 1, what: str = "a whole number") -> int:
-    """An integer of at least ``least``, or a ValueError that names the argument and ``what`` it should be."""
+    """Return an integer of at least ``least``; refuse anything else, with ``what`` was expected in the message."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be {what}, at least {least}; got {value!r}.")
     return int(value)
 
 
 def tails(ci_prob: float) -> FloatArray:
-    """The two probabilities whose quantiles enclose a central interval of probability ``ci_prob``."""
+    """Return the two probabilities whose quantiles enclose a central interval of probability ``ci_prob``, (2,)."""
     outside = 0.5 - 0.5 * check_probability("ci_prob", ci_prob)
     return np.array([outside, 1.0 - outside])
 
 
 def cores() -> int:
-    """Number of cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -9,27 +9,4 @@ True
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    "pymc_pacauc",
-    submod_attrs={
-        "analysis.evaluate": ["AUCComparison", "AUCInterval"],
-        "analysis.maximize": ["EvidenceMaximum"],
-        "analysis.scorecard": ["Scorecard"],
-        "analysis.select_gamma": ["GammaSelection"],
-        "analysis.threshold": ["Threshold"],
-        "certify.certificate": ["Certificate"],
-        "certify.held_out": ["HoldOutCertificate", "SplitCertificate"],
-        "ep.leave_out": ["LeaveOut"],
-        "ep.loop": ["ConvergenceWarning", "UnsupportedError"],
-        "ep.plan": ["Plan"],
-        "model.approximation": ["EPApproximation", "ImportanceSample"],
-        "model.auc_term": ["NotLinearGaussianError"],
-        "model.inference": ["ScaleWarning"],
-        "model.nested": ["NestedApproximation"],
-        "model.results": ["without_data"],
-        "problem.provenance": ["Provenance"],
-        "smc.log_evidence": ["LogEvidence"],
-        "smc.tempering": ["TemperingWarning"],
-        "tune.evidence": ["LengthscaleChoice"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub("pymc_pacauc", __file__)

@@ -64,10 +64,14 @@ def test_every_public_name_resolves(name):
 
 def package_imports():
     """(importing module, imported module) for every import of the package's own modules, lazy ones included."""
-    for file in SOURCE.parent.rglob("*.py"):
+    for file in sorted(SOURCE.parent.rglob("*.py*")):
+        if file.suffix not in (".py", ".pyi") or file.name == "__init__.pyi":
+            continue
         module = ".".join(file.relative_to(SOURCE.parent.parent).with_suffix("").parts)
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pymc_pacauc."):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:  # of a namespace's names, in its .pyi
+                yield module, f"pymc_pacauc.{node.module}"
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pymc_pacauc."):
                 yield module, node.module
             elif isinstance(node, ast.Import):
                 yield from ((module, alias.name) for alias in node.names if alias.name.startswith("pymc_pacauc."))

@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 
 from pymc_pacauc import self_check
+from tests.comparison.test_risk import brute_force
 from tests.oracles import exact_plane
 
 
 def test_exact_answers_are_those_of_the_oracle():
-    X = np.random.default_rng(7).normal(size=(12, 2))
-    y = np.arange(12) < 5
+    X, y = self_check.rows()
     oracle = exact_plane(X, y, gamma=self_check.GAMMA)
-    np.testing.assert_allclose(self_check.exact_plane(X, y), (oracle.log_evidence, oracle.expected_risk), rtol=1e-10)
+    assert self_check.EXACT["log_evidence"] == pytest.approx(oracle.log_evidence, rel=1e-10)
+    assert self_check.EXACT["expected_risk"] == pytest.approx(oracle.expected_risk, rel=1e-10)
+    tied = np.round(X[:, 0], 1)
+    assert self_check.EXACT["risk"] == pytest.approx(brute_force(tied, y)[0], rel=1e-14)
+    assert len(set(tied)) < tied.size
 
 
 def test_report_names_versions_and_passes():

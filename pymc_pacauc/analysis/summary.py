@@ -24,7 +24,7 @@ from scipy.stats import rankdata
 from pymc_pacauc.array_result import html_report
 from pymc_pacauc.certify.certificate import certified, certified_auc
 from pymc_pacauc.comparison.folds import comparison_folds
-from pymc_pacauc.comparison.risk import comparison_risk
+from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.leave_out import LeaveOut
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
@@ -368,7 +368,7 @@ def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
         return known
     assert model is not None
     scores = evaluate_at_draws(model, terms[0].scores, fit_result.posterior).mean(axis=(0, 1))
-    return 1.0 - float(comparison_risk(scores[None], terms[0].comparison)[0])
+    return 1.0 - float(pair_risk(scores[None], terms[0].comparison)[0])
 
 
 def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:

@@ -34,7 +34,7 @@ from scipy import linalg
 from pymc_pacauc.array_result import ArrayResult, Estimate, HTMLReport, KnownResult
 from pymc_pacauc.certify import bounds
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, matching_groups, scores_under
-from pymc_pacauc.comparison.kinds import Comparison
+from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.ep.posterior import marginal
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.interrupt import raises_interrupts
@@ -521,7 +521,7 @@ def equal_matchings(fitted: Provenance) -> bool:
     return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
 
 
-def _comparison(result: Any, model: pm.Model | None) -> Comparison:
+def _comparison(result: Any, model: pm.Model | None) -> Pairs:
     """Return the comparison of a fit, or of the model."""
     if model is None or hasattr(result, "fit"):
         why = "groups= needs the observations that are compared, which draws do not contain without their model="

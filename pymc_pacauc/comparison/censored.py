@@ -4,9 +4,9 @@
 t_j > t_i, or t_j = t_i and j censored (its event, if any, is later). Two events at the same time are not compared;
 equal scores count one half. 1 - risk is Harrell's C.
 
-*Blocks.* Sort by time. The pairs across the middle are {events of the earlier half} x {later half}, a complete
-bipartite block (or two, if the middle is within tied times); those within each half are found in the same way. An
-observation is in one block per level, so n log n indices represent all of the up to n^2 / 2 pairs.
+*Blocks.* Number the distinct times 0, 2, 4, ... An event has this number r_i, and an observation ends at r_j, or at
+r_j + 1 if it was censored: i is compared with j if the first number is below the second one, a staircase
+(:func:`pymc_pacauc.comparison.pairs.staircase`). So are entry times and competing risks, below.
 
 *Inverse censoring weights* (Uno et al.). Harrell's C depends on the distribution of censoring. Weighting every event at
 time t by 1 / G(t)^2, G(t) = P(censored after t), estimates P(score_i > score_j | t_i < t_j, t_i < tau) instead, if
@@ -16,8 +16,8 @@ independence within strata is enough (R's ``survival::concordance`` does the sam
 small for it.
 
 *Entry times* (left truncation). An observation that entered at ``entry_j``, and would not have been observed with an
-event before, was at risk at t_i if entry_j < t_i: other pairs are left out. Within each block these are again nested:
-events sorted by time, the others by entry.
+event before, was at risk at t_i if entry_j < t_i: other pairs are left out, of each block by a staircase in -t_i and
+-entry_j.
 
 *Competing risks* (Wolbers et al.). An observation with an event of another cause will never have the event of interest,
 so it is compared with every event of the cause, earlier or later: a second set of blocks, for competing events up to
@@ -36,16 +36,17 @@ Wolbers et al. (2014), doi:10.1093/biostatistics/kxt059; Hung & Chiang (2010), d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy  # scipy.stats, a second to import, at its first use
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from pymc_pacauc.comparison.kinds import members_of, observation_weights
-from pymc_pacauc.comparison.pairs import Block, Pairs, label_codes
+from pymc_pacauc.comparison.pairs import Block, Pairs, label_codes, staircase
 from pymc_pacauc.comparison.risk import checked_risk
 from pymc_pacauc.numerics import FloatArray, check_whole, number_vector, tails
 
@@ -92,7 +93,7 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
     at, place = np.unique(time, return_inverse=True)
     events, leaving, mine = (np.bincount(place, each) for each in (event != 0, np.ones(time.size), event == cause))
     at_risk = time.size - np.concatenate([[0.0], np.cumsum(leaving)[:-1]])
-    share, free = np.zeros(at.size), product_limit(at_risk, events)
+    share, free = np.zeros(at.size), np.cumprod((at_risk - events) / at_risk)
     with np.errstate(divide="ignore"):
         np.divide(events, at_risk * (at_risk - events), out=share, where=events > 0)
     if (mine == events).all():
@@ -106,13 +107,6 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
     variance -= 2 * (incidence * sums[4] - sums[5])
     with np.errstate(divide="ignore", invalid="ignore"):
         return SurvivalCurve(at, 1.0 - incidence, at_risk, np.maximum(variance, 0.0) / (1.0 - incidence) ** 2)
-
-
-def product_limit(at_risk: NDArray[Any], leaving: NDArray[Any]) -> FloatArray:
-    """Compute the running product of 1 - leaving / at_risk; factors are 1 where nobody is at risk."""
-    step = np.ones(at_risk.size)
-    np.divide(at_risk - leaving, at_risk, out=step, where=at_risk > 0)
-    return np.asarray(np.cumprod(step))
 
 
 LEAST_FOLLOWED = 0.01  # the smallest G: what Uno's C says of later times rests on a handful of events
@@ -132,11 +126,9 @@ def censoring_survival(
     array([1. , 1. , 1. , 0.5])
     """
     distinct, place = np.unique(time, return_inverse=True)
-    events, censored = np.bincount(place, event), np.bincount(place, ~event)
-    at_risk = time.size - np.concatenate([[0], np.cumsum(events + censored)[:-1]]) - events
-    survival = np.concatenate([[1.0], product_limit(at_risk, censored)])
-    found: FloatArray = survival[np.searchsorted(distinct, time if at is None else at, "left" if before else "right")]
-    return found
+    ranks = scipy.stats.CensoredData.right_censored(2 * place + ~event, event)  # at equal times events are first
+    passed = np.searchsorted(distinct, time if at is None else at, "left" if before else "right")
+    return np.asarray(scipy.stats.ecdf(ranks).sf.evaluate(2 * passed - 1))
 
 
 def _check_followed(time: FloatArray, survival: FloatArray, used: NDArray[np.bool_], option: str) -> None:
@@ -307,9 +299,9 @@ def concordance(
             raise ValueError("tau and horizon exclude each other: events after the horizon are not used anyway.")
         pairs = _at_horizons(times, codes, cause, members, _check_horizon(horizon))
     else:
-        pairs = _staircases(times, codes, cause, members, tau, ipcw=isinstance(weights, str))
+        pairs = _over_time(times, codes, cause, members, tau, ipcw=isinstance(weights, str))
     if entered is not None:
-        pairs = replace(pairs, blocks=tuple(part for b in pairs.blocks for part in _entered(b, times, entered)))
+        pairs = replace(pairs, blocks=tuple(part for b in pairs.blocks for part in staircase(b, -times, -entered)))
         if not pairs.blocks:
             raise ValueError("entry leaves no pair to compare: nobody had entered before another observation's event.")
     if weights is None or isinstance(weights, str):
@@ -327,24 +319,7 @@ def _check_entry(entry: ArrayLike, time: FloatArray) -> FloatArray:
     return entered
 
 
-def _entered(block: Block, time: FloatArray, entry: FloatArray) -> Iterator[Block]:
-    """Yield blocks of those pairs of a block whose negative had entered before the event of the positive.
-
-    Negatives that entered before the earliest of some events form a block with all of these; the others are treated in
-    the same way with each half of the events.
-    """
-    segments = [(block.positive[np.argsort(time[block.positive], kind="stable")], block.negative)]
-    while segments:
-        events, others = segments.pop()
-        early = entry[others] < time[events[0]]
-        if early.any():
-            yield Block(events, others[early])
-        others, half = others[~early], events.size // 2
-        if others.size and half:
-            segments += [(events[half:], others), (events[:half], others)]
-
-
-def _staircases(
+def _over_time(
     time: FloatArray, codes: NDArray[np.intp], cause: int, members: list[NDArray[np.intp]], tau: Any, *, ipcw: bool
 ) -> Pairs:
     """Return Harrell's, Uno's or Wolbers' pairs within each of the strata ``members``."""
@@ -353,43 +328,30 @@ def _staircases(
     if not used.any():
         first = time[codes == cause].min()
         raise ValueError(f"tau={tau:g} leaves no event: the first of cause {cause} is at time {first:g}.")
+    rank = 2 * np.unique(time, return_inverse=True)[1]
     blocks: list[Block] = []
     skipped = 0
     for part in members:
-        found = list(_blocks(part, time[part], events[part], used[part]))
-        either = part[used[part] | competing[part]]
-        others = list(_blocks(either, -time[either], used[either], used[either], competing[either]))
-        skipped += not (found or others)
-        if ipcw and (found or others):
-            found, others = _undo_censoring(part, time, events, found, others, bool(competing.any()))
-        blocks += found + others
+        mine, others = part[used[part]], part[competing[part]]
+        weights: list[FloatArray | None] = [None] * 3
+        if ipcw:
+            followed = partial(censoring_survival, time[part], events[part])
+            after, before = followed(at=time[mine]), followed(at=time[mine], before=True)
+            with np.errstate(divide="ignore"):  # events in no pair may have an infinite weight
+                at_risk = 1.0 / (after * (before if competing.any() else after))
+            weights = [at_risk, 1.0 / before, 1.0 / followed(at=time[others], before=True)]
+        found = [
+            *staircase(Block(mine, part, weights[0]), rank, rank + ~events),
+            *staircase(Block(mine, others, weights[1], weights[2]), -rank - 1, -rank),
+        ]
+        if ipcw and found:
+            compared = np.isin(mine, np.concatenate([block.positive for block in found]))
+            _check_followed(time[mine], after, compared, "tau")
+        skipped += not found
+        blocks += found
     if not blocks:
         raise ValueError("time and event leave no pair to compare: nobody is followed beyond an event.")
     return Pairs(time.size, tuple(blocks), "censored times", skipped_strata=skipped, estimated_weights=ipcw)
-
-
-def _undo_censoring(
-    part: NDArray[np.intp],
-    time: FloatArray,
-    events: NDArray[np.bool_],
-    found: list[Block],
-    others: list[Block],
-    causes: bool,
-) -> tuple[list[Block], list[Block]]:
-    """Weight pairs still at risk (``found``) and pairs with competing events (``others``) by inverse probabilities."""
-    after, before = np.ones(time.size), np.ones(time.size)
-    after[part] = censoring_survival(time[part], events[part])
-    before[part] = censoring_survival(time[part], events[part], before=True)
-    compared = np.zeros(time.size, dtype=bool)
-    for block in found + others:
-        compared[block.positive] = True  # events in no pair need no weight, which may be infinite
-    _check_followed(time, after, compared, "tau")
-    at_risk = np.zeros(time.size)
-    at_risk[compared] = 1.0 / (after[compared] * (before if causes else after)[compared])
-    return (
-        [replace(b, positive_weights=at_risk[b.positive]) for b in found],
-        [replace(b, positive_weights=1 / before[b.positive], negative_weights=1 / before[b.negative]) for b in others],
-    )
 
 
 def _at_horizons(
@@ -458,31 +420,3 @@ def _check_horizon(horizon: ArrayLike) -> FloatArray:
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"horizon must be a time or a list of times; got {horizon!r}.")
     return np.array([_check_time("horizon", value) for value in np.unique(values)])
-
-
-def _blocks(
-    members: NDArray[np.intp],
-    time: FloatArray,
-    event: NDArray[np.bool_],
-    used: NDArray[np.bool_],
-    lower: NDArray[np.bool_] | None = None,
-) -> Iterator[Block]:
-    """Yield blocks of pairs among ``members``: events that are ``used``, with later observations (in ``lower``)."""
-    order = np.lexsort((~event, time))  # at equal times, events before censorings
-    index, t, e, u = members[order], time[order], event[order], used[order]
-    allowed = np.ones(t.size, dtype=bool) if lower is None else lower[order]
-    segments = [(0, t.size)]
-    while segments:
-        low, high = segments.pop()
-        middle = (low + high) // 2
-        if high - low < 2 or not u[low : high - 1].any():
-            continue
-        segments += [(middle, high), (low, middle)]
-        start = low + int(np.searchsorted(t[low:middle], t[middle]))  # from here on tied with t[middle]
-        later = allowed[middle:high]
-        for some, after in (
-            (low + np.flatnonzero(u[low:start]), later),
-            (start + np.flatnonzero(u[start:middle]), later & ((t[middle:high] > t[middle]) | ~e[middle:high])),
-        ):
-            if some.size and after.any():
-                yield Block(index[some], index[middle:high][after])

@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pymc_pacauc.comparison.kinds import Comparison, members_of
+from pymc_pacauc.comparison.kinds import members_of
 from pymc_pacauc.comparison.pairs import Pairs, label_codes
 
 
 def comparison_folds(
-    comparison: Comparison,
+    pairs: Pairs,
     folds: int,
     rng: np.random.Generator,
     groups: ArrayLike | None = None,
@@ -36,17 +36,21 @@ def comparison_folds(
     if not (folds >= 2 and folds % 1 == 0):
         raise ValueError(f"folds must be an integer of at least 2; got {folds!r}.")
     folds = int(folds)
-    order = np.arange(comparison.n) if order is None else order
-    classes, strata = _classes(comparison), _renumber(strata_of(comparison), order)
+    order = np.arange(pairs.n) if order is None else order
+    classes, strata = _classes(pairs), _renumber(strata_of(pairs), order)
     if groups is not None:
-        index = _renumber(_group_index(groups, comparison.n, folds), order)
-    elif _too_small(comparison, classes, strata, folds):
+        index = _renumber(label_codes("groups", groups, pairs.n), order)
+        if index.max() + 1 < folds:
+            raise ValueError(
+                f"groups has {index.max() + 1} values, fewer than folds={folds}: use at most as many folds."
+            )
+    elif _too_small(pairs, classes, strata, folds):
         index = strata
     else:
         index = None
     for _ in range(20):
         fold = _assigned(classes, strata, order, folds, rng) if index is None else _grouped(classes, index, folds, rng)
-        empty = [k for k in range(folds) if not (has_pairs(comparison, fold == k) and has_pairs(comparison, fold != k))]
+        empty = [k for k in range(folds) if not (has_pairs(pairs, fold == k) and has_pairs(pairs, fold != k))]
         if not empty:
             return fold
     higher = classes > 0
@@ -57,14 +61,12 @@ def comparison_folds(
     )
 
 
-def has_pairs(comparison: Comparison, chosen: NDArray[np.bool_]) -> bool:
+def has_pairs(pairs: Pairs, chosen: NDArray[np.bool_]) -> bool:
     """Return whether there is a pair among the observations ``chosen``."""
-    if not isinstance(comparison, Pairs):
-        return bool(chosen[comparison.positive].any() and chosen[~comparison.positive].any())
-    return any(chosen[block.positive].any() and chosen[block.negative].any() for block in comparison.blocks)
+    return any(chosen[block.positive].any() and chosen[block.negative].any() for block in pairs.blocks)
 
 
-def strata_of(comparison: Comparison) -> NDArray[np.intp]:
+def strata_of(pairs: Pairs) -> NDArray[np.intp]:
     """Number the strata and return that of each observation, (n,): observations connected by a chain of pairs.
 
     Examples
@@ -73,41 +75,39 @@ def strata_of(comparison: Comparison) -> NDArray[np.intp]:
     >>> strata_of(label_comparison([0, 1, 0, 1, 1], strata=["a", "a", "b", "b", "b"])).tolist()
     [0, 0, 1, 1, 1]
     """
-    if not isinstance(comparison, Pairs) or len(comparison.blocks) == 1:
-        return np.zeros(comparison.n, dtype=np.intp)
-    members = [np.concatenate([block.positive, block.negative]) for block in comparison.blocks]
+    if len(pairs.blocks) == 1:
+        return np.zeros(pairs.n, dtype=np.intp)
+    members = [np.concatenate([block.positive, block.negative]) for block in pairs.blocks]
     rows = np.concatenate(members)
-    block = comparison.n + np.repeat(np.arange(len(members)), [each.size for each in members])  # a vertex for each
-    size = comparison.n + len(members)
+    block = pairs.n + np.repeat(np.arange(len(members)), [each.size for each in members])  # a vertex for each
+    size = pairs.n + len(members)
     found = connected_components(coo_array((np.ones(rows.size), (rows, block)), shape=(size, size)), directed=False)[1]
-    return np.unique(found[: comparison.n], return_inverse=True)[1].astype(np.intp)
+    return np.unique(found[: pairs.n], return_inverse=True)[1].astype(np.intp)
 
 
-def _classes(comparison: Comparison) -> NDArray[np.intp]:
+def _classes(pairs: Pairs) -> NDArray[np.intp]:
     """Return the class of each observation, 0 for those that should not score higher than any other.
 
     Ordered classes are numbered by how many observations of the stratum they should score higher than; other
     comparisons have two classes.
     """
-    if not isinstance(comparison, Pairs):
-        return comparison.positive.astype(np.intp)
-    above = np.zeros(comparison.n)
-    for block in comparison.blocks:
+    above = np.zeros(pairs.n)
+    for block in pairs.blocks:
         np.add.at(above, block.positive, block.negative.size)
-    if comparison.kind != "ordered classes":
+    if pairs.kind != "ordered classes":
         return (above > 0).astype(np.intp)
-    codes = np.zeros(comparison.n, dtype=np.intp)
-    for inside in members_of(strata_of(comparison)):
+    codes = np.zeros(pairs.n, dtype=np.intp)
+    for inside in members_of(strata_of(pairs)):
         codes[inside] = np.unique(np.append(above[inside], 0.0), return_inverse=True)[1][:-1]
     return codes
 
 
-def _too_small(comparison: Comparison, classes: NDArray[np.intp], strata: NDArray[np.intp], folds: int) -> bool:
+def _too_small(pairs: Pairs, classes: NDArray[np.intp], strata: NDArray[np.intp], folds: int) -> bool:
     """Return whether most of the weight is in strata with fewer observations of one side than there are folds."""
-    if strata.max() == 0 or not isinstance(comparison, Pairs):
+    if strata.max() == 0:
         return False
     higher, lower = (np.bincount(strata[mask], minlength=strata.max() + 1) for mask in (classes > 0, classes == 0))
-    weight = np.bincount(strata, comparison.observation_weight)
+    weight = np.bincount(strata, pairs.observation_weight)
     used = weight > 0
     small = used & (np.minimum(higher, lower) < folds)
     return bool(used.sum() >= folds and weight[small].sum() > 0.5 * weight.sum())
@@ -138,13 +138,6 @@ def _assigned(
     fold = np.empty(classes.size, dtype=np.intp)
     fold[order] = np.arange(classes.size) % folds
     return fold
-
-
-def _group_index(groups: ArrayLike, n: int, folds: int) -> NDArray[np.intp]:
-    index = label_codes("groups", groups, n)
-    if index.max() + 1 < folds:
-        raise ValueError(f"groups has {index.max() + 1} values, fewer than folds={folds}: use at most as many folds.")
-    return index
 
 
 def _grouped(

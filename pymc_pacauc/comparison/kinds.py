@@ -4,15 +4,14 @@ Each function returns the pairs as complete bipartite blocks (:mod:`pymc_pacauc.
 no code for a kind; censored times are in :mod:`pymc_pacauc.comparison.censored`. To add a kind, write a function that
 returns a ``Pairs``, add its name to ``KINDS``, and an argument to :func:`label_comparison`.
 
-*Partial AUC* (:class:`PartialAUC`): the area under the ROC curve up to a largest false positive rate,
+*Partial AUC* (``max_fpr``): the area under the ROC curve up to a largest false positive rate,
 
     risk = 1 - (area under the curve up to max_fpr) / max_fpr,
 
 0 for a perfect score, and the AUC risk for ``max_fpr = 1``. Only the highest negatives count, a fraction ``max_fpr`` of
 their weight. Which they are depends on the scores, so it is not an average over fixed pairs: EP has no sites for it,
-and there is no bound. Tied scores make a straight piece of the curve, which is cut at ``max_fpr``. It costs O(n log n)
-per score vector. scikit-learn's ``roc_auc_score(y, scores, max_fpr=f)`` is the affine map of it that gives a random
-score 1/2:
+and there is no bound. scikit-learn's ``roc_auc_score(y, scores, max_fpr=f)`` is the affine map of it that gives a
+random score 1/2:
 
     (1 + (f (1 - risk) - f^2/2) / (f - f^2/2)) / 2.
 
@@ -22,96 +21,15 @@ doi:10.1023/A:1010920819831, for unordered classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels, label_codes
-from pymc_pacauc.numerics import FloatArray, kernel, number_vector, ranked, slices
-
-# Scores computed before they are counted: about what a core's cache holds; twice as many change nothing measurable
-TILE_SCORES = 2**18
-
-
-@dataclass(frozen=True, eq=False)
-class PartialAUC:
-    """Two classes, compared up to a false positive rate; ``weights`` of observations."""
-
-    positive: NDArray[np.bool_]
-    weights: FloatArray
-    max_fpr: float
-
-    kind = "partial AUC"
-    skipped_strata = 0
-
-    def __post_init__(self) -> None:
-        check_max_fpr(self.max_fpr)
-
-    @property
-    def n(self) -> int:
-        return self.positive.size
-
-    @property
-    def total_weight(self) -> float:
-        return float(self.weights[self.positive].sum() * self.weights[~self.positive].sum())
-
-    def among(self, chosen: NDArray[np.bool_]) -> PartialAUC:
-        """Return the partial AUC of chosen observations: the others have weight 0."""
-        return replace(self, weights=np.where(chosen, self.weights, 0.0))
-
-    def risk(self, scores: FloatArray) -> FloatArray:
-        """Compute the risk of each row of ``scores[N, n]``; NaN where a score is NaN."""
-        out = np.empty(len(scores))
-        for rows in slices(len(scores), self.n, TILE_SCORES):
-            part = scores[rows]
-            out[rows] = _risks(part, np.argsort(part, axis=1), self.positive, self.weights, self.max_fpr)
-        return out
-
-
-def check_max_fpr(value: Any) -> None:
-    if not (np.ndim(value) == 0 and isinstance(value, int | float | np.number) and 0.0 < value <= 1.0):
-        raise ValueError(f"max_fpr, the largest false positive rate, must be a number in (0, 1]; got {value!r}.")
-
-
-@kernel
-def _risks(scores, order, positive, weights, max_fpr):
-    n = scores.shape[1]
-    out = np.empty(scores.shape[0])
-    all_positive = all_negative = 0.0
-    for i in range(n):
-        if positive[i]:
-            all_positive += weights[i]
-        else:
-            all_negative += weights[i]
-    goal = max_fpr * all_negative
-    for r in range(scores.shape[0]):
-        row, ranked = scores[r], order[r]
-        if np.isnan(row[ranked[n - 1]]):  # NaN sorts last
-            out[r] = np.nan
-            continue
-        true = false = area = 0.0  # weight of positives and negatives so far, from the highest score down
-        k = n - 1
-        while k >= 0 and false < goal:
-            value = row[ranked[k]]
-            more_true = more_false = 0.0
-            while k >= 0 and row[ranked[k]] == value:
-                if positive[ranked[k]]:
-                    more_true += weights[ranked[k]]
-                else:
-                    more_false += weights[ranked[k]]
-                k -= 1
-            share = 1.0 if false + more_false <= goal else (goal - false) / more_false
-            area += share * more_false * (true + 0.5 * share * more_true)
-            true += more_true
-            false += more_false
-        out[r] = 1.0 - area / (goal * all_positive)
-    return out
-
-
-Comparison = Pairs | PartialAUC
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_labels, label_codes, staircase
+from pymc_pacauc.numerics import FloatArray, number_vector, ranked
 
 SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
@@ -124,7 +42,7 @@ def label_comparison(
     weights: ArrayLike | None = None,
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
-) -> Comparison:
+) -> Pairs:
     """Find the pairs that labels compare, from the arguments of :func:`~pymc_pacauc.empirical_risk`.
 
     Parameters
@@ -145,8 +63,8 @@ def label_comparison(
 
     Returns
     -------
-    Pairs or PartialAUC
-        The comparison; a :class:`~pymc_pacauc.comparison.kinds.PartialAUC` with ``max_fpr``.
+    Pairs
+        The pairs, with their weights; with ``max_fpr`` of the kind ``"partial AUC"``.
 
     Raises
     ------
@@ -167,18 +85,24 @@ def label_comparison(
     if max_fpr is not None:
         if strata is not None or ordered is not False:
             raise ValueError("max_fpr is for two classes without strata=: a partial AUC is that of one ROC curve.")
-        mask = encode_labels(y, positive)
-        each = np.ones(mask.size) if weights is None else observation_weights(weights, mask.size)
-        return PartialAUC(mask, each, max_fpr)
+        check_max_fpr(max_fpr)
     if ordered is False:
         pairs = bipartite(y, positive)
     elif positive is not None:
         raise ValueError("positive= is for two classes; with ordered=True the larger value of y should score higher.")
     else:
         pairs = ordered_classes(y, None if ordered is True else ordered)
+    if max_fpr is not None:
+        pairs = replace(pairs, kind="partial AUC", max_fpr=float(max_fpr))
     if strata is not None:
         pairs = stratified(pairs, strata)
     return pairs if weights is None else pairs.times(observation_weights(weights, pairs.n))
+
+
+def check_max_fpr(value: Any) -> None:
+    """Refuse a largest false positive rate that is not a number in (0, 1]."""
+    if not (np.ndim(value) == 0 and isinstance(value, int | float | np.number) and 0.0 < value <= 1.0):
+        raise ValueError(f"max_fpr, the largest false positive rate, must be a number in (0, 1]; got {value!r}.")
 
 
 def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], float] | None = None) -> Pairs:
@@ -217,11 +141,11 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
     classes, place = np.unique(values, return_inverse=True)
     if classes.size < 2:
         raise ValueError(f"y has one class only (all {values.size} labels are {classes[0]:g}): there is no pair.")
-    members = members_of(place)
     kind = "two classes" if classes.size == 2 else "ordered classes"
     if class_weights is None:
-        return Pairs(values.size, tuple(_by_halves(members)), kind)
-    known = _class_weights(class_weights, classes)
+        everyone = np.arange(values.size)
+        return Pairs(values.size, tuple(staircase(Block(everyone, everyone), -place, -place)), kind)
+    members, known = members_of(place), _class_weights(class_weights, classes)
     blocks = [
         Block(members[high], members[low], weight=known.get((high, low), 1.0))
         for high in range(classes.size)
@@ -282,21 +206,6 @@ def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> list[Pa
     place = sorted_classes(y)
     each = None if weights is None else observation_weights(weights, place.size)
     return [class_against_rest(place, k, each) for k in range(place.max() + 1)]
-
-
-def _by_halves(members: list[NDArray[np.intp]]) -> Iterator[Block]:
-    """Yield the block of the upper half of the classes against the lower half, then the same within each half.
-
-    An observation is in one block per level: n log K indices for K classes, even if every value is a class.
-    """
-    order, start = np.concatenate(members), np.cumsum([0, *map(len, members)])
-    segments = [(0, len(members))]
-    while segments:
-        low, high = segments.pop()
-        if high - low > 1:
-            middle = (low + high) // 2
-            yield Block(order[start[middle] : start[high]], order[start[low] : start[middle]])
-            segments += [(low, middle), (middle, high)]
 
 
 def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatArray) -> dict[tuple[int, int], float]:

@@ -6,22 +6,23 @@ The AUC risk is an average over pairs (i, j), i positive and j negative: the pai
 
 The set of all such pairs is a *complete bipartite block*: every positive with every negative. Other comparisons are
 several blocks: strata, one per stratum; ordered classes, the upper half of the classes against the lower half, then
-the same within each half; censored times, the earlier half of the sorted times against the later one, then the same
-within each half. All engines loop over the blocks of a :class:`Pairs` and do not use the labels, so a new kind of
+the same within each half; censored times, the earlier half of the events against all who were followed longer, then the
+same within each half. All engines loop over the blocks of a :class:`Pairs` and do not use the labels, so a new kind of
 comparison is a function that returns blocks (:mod:`pymc_pacauc.comparison.kinds`,
 :mod:`pymc_pacauc.comparison.censored`) and nothing else.
 
 Within a block weights are a product, ``w_ij = weight * a_i * b_j``, stored as two vectors.
 
-*Risk of weighted pairs, or of many blocks* (:func:`scan`). Go through the sorted scores in increasing order and
-keep, for every block, the total weight of its positives so far. A negative of the block then adds its own weight times
-that total: the weight of the wrong pairs it belongs to. A score vector costs O(n log n) for the sort and one addition
-for every membership of an observation in a block: O(n) for weighted classes and strata, O(n log n) for censored times.
-Few blocks of one weight each are counted faster by :mod:`pymc_pacauc.comparison.risk`.
+*Staircases* (:func:`staircase`). Many kinds compare i with j where a number of i is below a number of j: i is in a
+higher class than j, or the event of i is before the end of j. All such pairs are blocks: with a threshold in the
+middle, every i up to it is compared with every j above it, and what is left are the same two problems on either side of
+the threshold. An observation is in one block per level, so O(n log n) indices represent up to n^2 / 2 pairs, whatever
+the ties.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,9 +30,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.numerics import FloatArray, kernel, ranked
+from pymc_pacauc.numerics import FloatArray, ranked
 
-KINDS = ("two classes", "ordered classes", "unordered classes", "censored times", "other pairs")
+KINDS = ("two classes", "ordered classes", "unordered classes", "censored times", "other pairs", "partial AUC")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +120,10 @@ class Pairs:
         Number of strata without a pair to compare, which do not enter the risk.
     estimated_weights : bool, default False
         Whether the weights depend on the outcomes of other observations, as inverse censoring probabilities do.
+    max_fpr : float, default 1.0
+        Of a partial AUC, the largest false positive rate: of the negatives of its one block only the highest count,
+        this share of their weight. Which they are depends on the scores, so that only the risk is defined: engines that
+        need fixed pairs refuse it.
 
     See Also
     --------
@@ -137,6 +142,7 @@ class Pairs:
     kind: str = "other pairs"
     skipped_strata: int = 0
     estimated_weights: bool = False
+    max_fpr: float = 1.0
 
     @property
     def n_pairs(self) -> int:
@@ -147,6 +153,11 @@ class Pairs:
     def total_weight(self) -> float:
         """The sum of the weights of all pairs; their number where there are no weights."""
         return float(sum(block.total_weight for block in self.blocks))
+
+    @property
+    def partial(self) -> bool:
+        """Whether it is a partial AUC, which is not an average over fixed pairs."""
+        return self.kind == "partial AUC"
 
     @property
     def weighted(self) -> bool:
@@ -171,14 +182,11 @@ class Pairs:
     @cached_property
     def higher(self) -> NDArray[np.bool_]:
         """Mask of the observations that should score higher than another one, shape (n,)."""
-        mask = np.zeros(self.n, dtype=bool)
-        for block in self.blocks:
-            mask[block.positive] = True
-        return mask
+        return self.side_weights[0] > 0.0
 
     @cached_property
     def memberships(self) -> tuple[NDArray[Any], ...]:
-        """The blocks that each observation is in, for :func:`scan`: three arrays for positives, three for negatives.
+        """The blocks that each observation is in: three arrays for positives, three for negatives.
 
         Observation i is in ``block[start[i]:start[i + 1]]``, with ``weight`` at the same places.
         """
@@ -292,6 +300,34 @@ class Pairs:
         shown = [f"{b.positive.size} x {b.negative.size}" for b in self.blocks[:5]]
         more = f", {len(self.blocks) - 5} more" if len(self.blocks) > 5 else ""
         return f"Pairs(n={self.n}, blocks=[{', '.join(shown)}{more}])"
+
+
+def staircase(block: Block, at: NDArray[Any], until: NDArray[Any]) -> Iterator[Block]:
+    """Yield blocks of those pairs (i, j) of a block that have ``at[i] < until[j]``; both have shape (n,).
+
+    Positives with ``at`` up to a threshold, the middle one of its distinct values, are compared with all negatives
+    whose ``until`` is above it. Left are pairs with both numbers up to the threshold, or both above it.
+
+    Examples
+    --------
+    >>> values, everyone = np.array([3, 1, 2]), np.arange(3)
+    >>> [(b.positive.tolist(), b.negative.tolist()) for b in staircase(Block(everyone, everyone), values, values)]
+    [([1, 2], [0]), ([1], [2])]
+    """
+    segments = [block]
+    while segments:
+        block = segments.pop()
+        if not block.n_pairs:
+            continue
+        before, after = at[block.positive], until[block.negative]
+        compared = before < after.max()
+        if not compared.any():
+            continue
+        levels = np.unique(before[compared])
+        threshold = levels[levels.size // 2]
+        low, high = compared & (before <= threshold), after > threshold
+        yield block.take(low, high)
+        segments += [block.take(compared & ~low, high), block.take(low, ~high)]
 
 
 def _without_scale(old: FloatArray | None, new: FloatArray) -> tuple[FloatArray | None, float]:
@@ -475,38 +511,3 @@ def _memberships(n: int, members: list[tuple[NDArray[np.intp], FloatArray]]) -> 
     order = np.argsort(index, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(index, minlength=n))]).astype(np.int64)
     return start, block[order], weight[order]
-
-
-@kernel
-def scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight, blocks, tie_cost):
-    """Sum the weights of the wrong pairs for each row of ``scores[N, n]``, sorted by ``order``; NaN where one is NaN.
-
-    Of observations with equal scores, the positives first add ``tie_cost`` of their weight, the rest afterwards.
-    """
-    n = scores.shape[1]
-    out = np.empty(scores.shape[0])
-    below = np.empty(blocks)  # weight of the positives so far, for each block
-    for r in range(scores.shape[0]):
-        row, ranked = scores[r], order[r]
-        if np.isnan(row[ranked[n - 1]]):  # NaN sorts last
-            out[r] = np.nan
-            continue
-        below[:] = 0.0
-        wrong = 0.0
-        first = 0
-        while first < n:
-            end = first + 1
-            while end < n and row[ranked[end]] == row[ranked[first]]:
-                end += 1
-            for i in ranked[first:end]:
-                for t in range(p_start[i], p_start[i + 1]):
-                    below[p_block[t]] += tie_cost * p_weight[t]
-            for i in ranked[first:end]:
-                for t in range(n_start[i], n_start[i + 1]):
-                    wrong += n_weight[t] * below[n_block[t]]
-            for i in ranked[first:end]:
-                for t in range(p_start[i], p_start[i + 1]):
-                    below[p_block[t]] += (1.0 - tie_cost) * p_weight[t]
-            first = end
-        out[r] = wrong
-    return out

@@ -6,8 +6,14 @@ Sorting takes O(n log n) per score vector; counting by buckets takes O(n). The s
 times as many equal buckets as it has members (over mean +/- 3 sd of the scores), so that few members share a bucket.
 For a member of the larger class, those in lower buckets score lower, those in higher buckets score higher, and only
 its own bucket needs comparisons. The result is exact whatever the buckets. Rows whose buckets fill unevenly (many ties,
-outliers, infinities) are computed by sorting, so the worst case is O(n log n), as are weighted pairs and many
-blocks (strata, censored times): :func:`pymc_pacauc.comparison.pairs.scan`.
+outliers, infinities) are computed by sorting, so the worst case is O(n log n).
+
+Weighted pairs, many blocks (strata, censored times) and the partial AUC are computed by one pass over the sorted scores
+(:func:`_scan`), from the highest down. It keeps, for every block, the total weight of its negatives so far. A positive
+of the block adds its own weight times that total: the weight of the wrong pairs it belongs to. A score vector costs
+O(n log n) for the sort and one addition for every membership of an observation in a block: O(n) for weighted classes
+and strata, O(n log n) for censored times. Of a partial AUC negatives count until a share ``max_fpr`` of their weight is
+reached; tied scores make a straight piece of the ROC curve, which is cut there.
 
 :func:`empirical_risk` checks labels and scores of users; :func:`pair_risk` and :class:`LinearRisk` are called by the
 engines, (N, n) scores or (N, d) coefficients at a time.
@@ -23,12 +29,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.kinds import TILE_SCORES, Comparison, label_comparison, unordered_classes
-from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, scan
+from pymc_pacauc.comparison.kinds import label_comparison, unordered_classes
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.numerics import FloatArray, kernel, numeric_array, slices
 
 BUCKETS_PER_MEMBER = 4
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
+# Scores computed before they are counted: about what a core's cache holds; twice as many change nothing measurable
+TILE_SCORES = 2**18
 MOST_COUNTED = 8  # blocks counted one by one; more of them are computed by one pass over the sorted scores
 
 
@@ -50,6 +58,14 @@ class DistinctRows:
     @property
     def none_repeat(self) -> bool:
         return self.first.size == self.place.size
+
+    def of(self, values: FloatArray) -> FloatArray:
+        """Return the distinct ones among rows of ``values``, (m, ...)."""
+        return values if self.none_repeat else values[self.first]
+
+    def for_all(self, values: FloatArray) -> FloatArray:
+        """Return for every row what ``values``, (m, ...), say of its distinct row, (n, ...)."""
+        return values if self.none_repeat else values[self.place]
 
 
 def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
@@ -163,7 +179,7 @@ def empirical_risk(
     return checked_risk(scores, comparison, ties, "y")
 
 
-def checked_risk(scores: ArrayLike, comparison: Comparison, ties: str, labels: str) -> Any:
+def checked_risk(scores: ArrayLike, comparison: Pairs, ties: str, labels: str) -> Any:
     """Check ``scores[..., n]`` and compute their risk; ``labels`` is the name of the labels' argument, for messages."""
     check_ties(ties)
     values = score_array(scores)
@@ -175,16 +191,7 @@ def checked_risk(scores: ArrayLike, comparison: Comparison, ties: str, labels: s
             f"but {labels} has {comparison.n}{' labels' if labels == 'y' else ''}."
         )
     rows = np.ascontiguousarray(values.reshape(-1, comparison.n))
-    return comparison_risk(rows, comparison, ties=ties).reshape(values.shape[:-1])[()]
-
-
-def comparison_risk(scores: FloatArray, comparison: Comparison, *, ties: str = "half") -> FloatArray:
-    """Compute the risk of each row of ``scores[N, n]``, for any kind of comparison."""
-    if isinstance(comparison, Pairs):
-        return pair_risk(scores, comparison, ties=ties)
-    if ties != "half":
-        raise ValueError(f'ties={ties!r} is not defined for a partial AUC (max_fpr=), an area: use ties="half".')
-    return comparison.risk(scores)
+    return pair_risk(rows, comparison, ties=ties).reshape(values.shape[:-1])[()]
 
 
 def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "half", positive: Any = None) -> Any:
@@ -346,31 +353,75 @@ def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatA
     >>> arrays.pair_risk(np.array([[0.1, 0.4, 0.35, 0.8]]), arrays.bipartite([0, 0, 1, 1]))
     array([0.25])
     """
-    if len(pairs.blocks) > MOST_COUNTED or not all(block.constant for block in pairs.blocks):
-        return _scanned_risk(scores, pairs, ties)
+    if pairs.partial and ties != "half":
+        raise ValueError(f'ties={ties!r} is not defined for a partial AUC (max_fpr=), an area: use ties="half".')
+    tie_cost = 0.5 if ties == "half" else 0.0
+    if pairs.partial or len(pairs.blocks) > MOST_COUNTED or not all(block.constant for block in pairs.blocks):
+        return _scanned_risk(scores, pairs, tie_cost)
     wrong = np.zeros(len(scores))
     for block in pairs.blocks:
-        wrong += block.weight * _count_block(scores, block, 0.5 if ties == "half" else 0.0)
+        wrong += block.weight * _count_block(scores, block, tie_cost)
     risks, uncounted = wrong / pairs.total_weight, np.isnan(wrong)
     if uncounted.any():
-        risks[uncounted] = _scanned_risk(scores[uncounted], pairs, ties)
+        risks[uncounted] = _scanned_risk(scores[uncounted], pairs, tie_cost)
     return risks
 
 
-def two_class_risk(scores: FloatArray, positive: NDArray[np.bool_], *, ties: str = "half") -> FloatArray:
-    """Compute the risk of each row of ``scores[N, n]`` for two classes; NaN where one of them is missing."""
-    if positive.all() or not positive.any():
-        return np.full(len(scores), np.nan)
-    return pair_risk(scores, bipartite(positive), ties=ties)
-
-
-def _scanned_risk(scores: FloatArray, pairs: Pairs, ties: str) -> FloatArray:
+def _scanned_risk(scores: FloatArray, pairs: Pairs, tie_cost: float) -> FloatArray:
     """Compute the risk of any pairs by sorting, in tiles of score vectors."""
+    counted = np.inf
+    if pairs.partial:
+        counted = pairs.max_fpr * float(pairs.blocks[0].column_weights.sum())
     out = np.empty(len(scores))
     for rows in slices(len(scores), scores.shape[1], TILE_SCORES):
         order = np.argsort(scores[rows], axis=1)
-        out[rows] = scan(scores[rows], order, *pairs.memberships, len(pairs.blocks), 0.5 if ties == "half" else 0.0)
-    return out / pairs.total_weight
+        out[rows] = _scan(scores[rows], order, *pairs.memberships, len(pairs.blocks), tie_cost, counted)
+    return out / (pairs.max_fpr * pairs.total_weight)
+
+
+@kernel
+def _scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight, blocks, tie_cost, counted):
+    """Sum the weights of the wrong pairs for each row of ``scores[N, n]``, sorted by ``order``; NaN where one is NaN.
+
+    Of observations with equal scores, the negatives first add ``tie_cost`` of their weight, the rest afterwards. If
+    ``counted`` is finite there is one block, and only the highest negatives, of this total weight, count.
+    """
+    n = scores.shape[1]
+    out = np.empty(scores.shape[0])
+    above = np.empty(blocks)  # weight of the negatives so far, for each block
+    for r in range(scores.shape[0]):
+        row, ranked = scores[r], order[r]
+        if np.isnan(row[ranked[n - 1]]):  # NaN sorts last
+            out[r] = np.nan
+            continue
+        above[:] = 0.0
+        wrong = 0.0
+        end = n
+        while end > 0:
+            first = end - 1
+            while first > 0 and row[ranked[first - 1]] == row[ranked[first]]:
+                first -= 1
+            tied = ranked[first:end]
+            share = 1.0  # of these negatives, which counts
+            if counted < np.inf:
+                weight = 0.0
+                for i in tied:
+                    for t in range(n_start[i], n_start[i + 1]):
+                        weight += n_weight[t]
+                share = max(0.0, min(1.0, (counted - above[0]) / weight)) if weight > 0.0 else 0.0
+            later = share * share * (1.0 - tie_cost)
+            for i in tied:
+                for t in range(n_start[i], n_start[i + 1]):
+                    above[n_block[t]] += (share - later) * n_weight[t]
+            for i in tied:
+                for t in range(p_start[i], p_start[i + 1]):
+                    wrong += p_weight[t] * above[p_block[t]]
+            for i in tied:
+                for t in range(n_start[i], n_start[i + 1]):
+                    above[n_block[t]] += later * n_weight[t]
+            end = first
+        out[r] = wrong
+    return out
 
 
 def check_ties(ties: str) -> None:
@@ -385,11 +436,8 @@ def score_array(scores: ArrayLike) -> FloatArray:
     """
     values = numeric_array("scores", scores)
     given = np.asarray(scores)
-    if given.dtype.kind in "iu":
-        exact = not (np.abs(values) >= 2.0**53).any()
-    else:
-        exact = given.dtype.kind != "O" and given.dtype.itemsize <= 8
-    if not exact:
+    doubtful = given.dtype.kind == "O" or given.dtype.itemsize > 8
+    if doubtful or (given.dtype.kind in "iu" and (np.abs(values) >= 2.0**53).any()):
         known = ~np.isnan(values)
         if len(set(given[known].tolist())) != len(set(values[known].tolist())):
             raise ValueError(
@@ -403,22 +451,19 @@ def _count_block(scores: FloatArray, block: Block, tie_cost: float) -> FloatArra
     """Count for each row the pairs with s_i < s_j, and those with s_i = s_j times ``tie_cost``; NaN if not counted."""
     swapped = block.positive.size > block.negative.size
     small, large = (block.negative, block.positive) if swapped else (block.positive, block.negative)
-    below, at_most = np.empty((2, len(scores)))  # pairs with small < large, and with small <= large
-    room = np.empty(2 * small.size + large.size + 1)
-    indices = np.empty((BUCKETS_PER_MEMBER + 1) * small.size + large.size + 2, np.int32)
-    _bucket_rows(scores, small, large, below, at_most, room, indices)
+    below, at_most = _bucket_rows(scores, small, large)  # pairs with small < large, and with small <= large
     return (block.n_pairs - at_most if swapped else below) + tie_cost * (at_most - below)
 
 
 @kernel
-def _bucket_rows(scores, small, large, below, at_most, room, indices):
-    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets; NaN where these fill unevenly."""
+def _bucket_rows(scores, small, large):
+    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets, (N,) each; NaN where these fill unevenly."""
     p, m = small.size, large.size
     buckets = BUCKETS_PER_MEMBER * p
-    a, b, bucketed = room[:p], room[p : p + m], room[p + m :]
-    start, index_a, index_b = indices[: buckets + 2], indices[buckets + 2 : buckets + 2 + p], indices[buckets + 2 + p :]
+    below, at_most = np.full(scores.shape[0], np.nan), np.full(scores.shape[0], np.nan)
+    a, b, bucketed = np.empty(p), np.empty(m), np.empty(p + 1)
+    start, index_a, index_b = np.empty(buckets + 2, np.int32), np.empty(p, np.int32), np.empty(m, np.int32)
     for r in range(scores.shape[0]):
-        below[r] = at_most[r] = np.nan
         row = scores[r]
         for i in range(p):
             a[i] = row[small[i]]
@@ -465,6 +510,7 @@ def _bucket_rows(scores, small, large, below, at_most, room, indices):
                 less_equal += bucketed[t] <= x
         below[r] = less
         at_most[r] = less_equal
+    return below, at_most
 
 
 @kernel(fastmath={"reassoc", "contract", "nsz"}, no_cpython_wrapper=True)

@@ -37,13 +37,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs, label_codes
 
 
 @dataclass(frozen=True)
 class RowShares:
-    """Sums of squared shares of the weight of a comparison.
+    """Sums of squared shares of the weight of a pairs.
 
     Attributes
     ----------
@@ -68,8 +67,8 @@ class RowShares:
         return 1.0 / self.pair
 
 
-def row_shares(comparison: Comparison) -> RowShares:
-    """Compute the shares of any comparison; of a partial AUC, for the highest ``max_fpr`` of the negatives.
+def row_shares(pairs: Pairs) -> RowShares:
+    """Compute the shares of any pairs; of a partial AUC, for the highest ``max_fpr`` of the negatives.
 
     Examples
     --------
@@ -78,15 +77,10 @@ def row_shares(comparison: Comparison) -> RowShares:
     >>> round(shares.size, 3), round(shares.pairs, 3)  # 2 * 3 / 5 and 2 * 3
     (1.2, 6.0)
     """
-    if not isinstance(comparison, Pairs):
-        weights = comparison.weights
-        a, b = (weights[mask] / weights[mask].sum() for mask in (comparison.positive, ~comparison.positive))
-        higher, lower = float(a @ a), float(b @ b) / comparison.max_fpr
-        return RowShares(higher, lower, higher * lower)
-    sides, total = [(b.row_weights, b.column_weights) for b in comparison.blocks], comparison.total_weight
+    sides, total = [(b.row_weights, b.column_weights) for b in pairs.blocks], pairs.total_weight
     pair = sum(float((rows @ rows) * (columns @ columns)) for rows, columns in sides)
-    up, down = comparison.side_weights / total
-    return RowShares(float(up @ up), float(down @ down), pair / total**2)
+    up, down = pairs.side_weights / total
+    return RowShares(float(up @ up), float(down @ down) / pairs.max_fpr, pair / total**2 / pairs.max_fpr)
 
 
 def group_codes(groups: ArrayLike, n: int) -> NDArray[np.intp]:
@@ -94,13 +88,13 @@ def group_codes(groups: ArrayLike, n: int) -> NDArray[np.intp]:
     return label_codes("groups", groups, n)
 
 
-def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> float:
+def effective_size(pairs: Pairs, groups: ArrayLike | None = None) -> float:
     """Compute m, the effective number of independent pairs: at least 1; 0 where there is no bound.
 
     Parameters
     ----------
-    comparison : Pairs or PartialAUC
-        The comparison.
+    pairs : Pairs
+        The pairs compared.
     groups : array_like, shape (n,), optional
         Group label of each observation; then groups are independent, not observations.
 
@@ -117,15 +111,15 @@ def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> f
     >>> effective_size(bipartite([1, 1, 1, 1, 0, 0, 0, 0]), groups=[0, 0, 1, 1, 2, 2, 3, 3])
     2.0
     """
-    if not isinstance(comparison, Pairs) or comparison.estimated_weights:
+    if pairs.partial or pairs.estimated_weights:
         return 0.0
-    codes = np.arange(comparison.n) if groups is None else group_codes(groups, comparison.n)
+    codes = np.arange(pairs.n) if groups is None else group_codes(groups, pairs.n)
     number = int(codes.max()) + 1
-    if number == comparison.n and len(comparison.blocks) == 1 and comparison.blocks[0].constant:
-        [block] = comparison.blocks  # the same without rounding, which would hide that all matchings have one size
+    if number == pairs.n and len(pairs.blocks) == 1 and pairs.blocks[0].constant:
+        [block] = pairs.blocks  # the same without rounding, which would hide that all matchings have one size
         return float(min(block.positive.size, block.negative.size))
     weight, sides = np.zeros(number), np.zeros((2, number), dtype=bool)
-    for block in comparison.blocks:
+    for block in pairs.blocks:
         rows, columns = codes[block.positive], codes[block.negative]
         present, place = np.unique(np.concatenate([rows, columns]), return_inverse=True)
         higher = np.bincount(place[: rows.size], block.row_weights, present.size)
@@ -133,11 +127,11 @@ def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> f
         within = higher * lower if groups is not None else 0.0  # pairs within a group, which count once
         weight[present] += higher * lower.sum() + lower * higher.sum() - within
         sides[0, rows] = sides[1, columns] = True
-    share = float(weight.max() / comparison.total_weight)
+    share = float(weight.max() / pairs.total_weight)
     return max(1.0, (2.0 / 3.0 if (sides[0] & sides[1]).any() else 1.0) / share)
 
 
-def compared_share(comparison: Comparison) -> float:
+def compared_share(pairs: Pairs) -> float:
     """Return the share of all n (n - 1) / 2 pairs that are compared, if these have the same weight; else 0.
 
     If observations are drawn independently with their labels, the risk times this share is a U-statistic, which
@@ -149,6 +143,6 @@ def compared_share(comparison: Comparison) -> float:
     >>> compared_share(bipartite([1, 1, 0, 0, 0]))
     0.6
     """
-    if not isinstance(comparison, Pairs) or comparison.weighted:
+    if pairs.partial or pairs.weighted:
         return 0.0
-    return comparison.n_pairs / (comparison.n * (comparison.n - 1) / 2)
+    return pairs.n_pairs / (pairs.n * (pairs.n - 1) / 2)

@@ -37,48 +37,23 @@ FAR_SHARE = 32
 
 @dataclass(frozen=True, eq=False)
 class SampledBlock:
-    """A block whose rows are in groups.
+    """A block of which only pairs within ``groups`` of its rows are compared, and count once for each of the groups.
 
-    Group g compares ``positive[first_positive[g]:first_positive[g + 1]]``, indices into the block's ``positive``, with
-    the same of ``negative``. Each compared pair counts ``stands_for`` times. Of pairs far apart in score one in
-    ``every`` is computed, in group g starting from the ``turns[g]``-th.
+    Of pairs far apart in score one in ``every`` is computed, in group g starting from the ``turns[g]``-th.
     """
 
     block: Block
-    positive: NDArray[np.intp]
-    first_positive: NDArray[np.intp]
-    negative: NDArray[np.intp]
-    first_negative: NDArray[np.intp]
-    stands_for: float
+    groups: tuple[Block, ...]
     every: int
     turns: NDArray[np.intp]
 
     @property
-    def groups(self) -> int:
-        return self.first_positive.size - 1
-
-    @property
     def n_pairs(self) -> int:
-        return int(np.diff(self.first_positive) @ np.diff(self.first_negative))
-
-    def group(self, g: int) -> Block:
-        """Return the pairs compared in a group."""
-        return self.block.take(
-            self.positive[self.first_positive[g] : self.first_positive[g + 1]],
-            self.negative[self.first_negative[g] : self.first_negative[g + 1]],
-        )
+        return sum(group.n_pairs for group in self.groups)
 
     def among(self, chosen: NDArray[np.bool_]) -> SampledBlock:
         """Return the same groups restricted to chosen observations."""
-        positive, first_positive = _keep(self.positive, self.first_positive, chosen[self.block.positive])
-        negative, first_negative = _keep(self.negative, self.first_negative, chosen[self.block.negative])
-        return replace(
-            self,
-            positive=positive,
-            first_positive=first_positive,
-            negative=negative,
-            first_negative=first_negative,
-        )
+        return replace(self, groups=tuple(g.take(chosen[g.positive], chosen[g.negative]) for g in self.groups))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +83,8 @@ class SampledPairs:
         """List the compared pairs, each part with the number of times that its pairs count."""
         parts = [(self.whole, 1.0)]
         for each in self.sampled:
-            groups = tuple(group for g in range(each.groups) if (group := each.group(g)).n_pairs)
-            parts.append((replace(self.whole, blocks=groups), each.stands_for))
+            groups = tuple(group for group in each.groups if group.n_pairs)
+            parts.append((replace(self.whole, blocks=groups), float(len(each.groups))))
         return [(pairs, times) for pairs, times in parts if pairs.blocks]
 
     def among(self, chosen: NDArray[np.bool_]) -> SampledPairs:
@@ -181,7 +156,7 @@ def sample_pairs(
     >>> from pymc_pacauc.comparison.pairs import bipartite
     >>> rng = np.random.default_rng(1)
     >>> found = sample_pairs(bipartite([0] * 3000 + [1] * 1000), rng.normal(size=4000), 10, rng)
-    >>> found.n_pairs, found.sampled[0].groups
+    >>> found.n_pairs, len(found.sampled[0].groups)
     (300000, 10)
     """
     whole, sampled = [], []
@@ -190,14 +165,15 @@ def sample_pairs(
             whole.append(block)
             continue
         count = _groups_of(block, groups)
-        positive, negative = (_grouped_side(score[index], count, rng) for index in (block.positive, block.negative))
+        sides = [_grouped_side(score[index], count, rng) for index in (block.positive, block.negative)]
+        made = tuple(block.take(*rows) for rows in zip(*sides, strict=True))
         every = 1
         if spread is not None and count > 1:
             rows = (block.positive.size + block.negative.size) / count
             rows = min(rows, _different(score[block.positive]) + _different(score[block.negative]))
             every = 1 << max(0, int(math.log2(min(rows / ROWS_FOR_SHARE, FAR_SHARE))))
         turns = rng.integers(every, size=count)
-        sampled.append(SampledBlock(block, *positive, *negative, float(count), every, turns))
+        sampled.append(SampledBlock(block, made, every, turns))
     return SampledPairs(replace(pairs, blocks=tuple(whole)), tuple(sampled), groups, score, spread)
 
 
@@ -216,22 +192,13 @@ def _different(score: FloatArray) -> int:
     return 1 + int(np.count_nonzero(np.diff(ordered) > rounding))
 
 
-def _grouped_side(
-    score: FloatArray, groups: int, rng: np.random.Generator
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return indices ordered by group, within groups by score, and where each group begins."""
+def _grouped_side(score: FloatArray, groups: int, rng: np.random.Generator) -> list[NDArray[np.intp]]:
+    """Put rows into groups; return the indices of each, in the order of their scores."""
     order = np.argsort(score)
     if groups == 1:
-        return order, np.array([0, order.size])
+        return [order]
     rounds = -(-order.size // groups)
     cards = rng.permuted(np.broadcast_to(np.arange(groups, dtype=np.min_scalar_type(groups)), (rounds, groups)), axis=1)
     group = cards.ravel()[: order.size]
-    first = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
-    return order[np.argsort(group, kind="stable")], first
-
-
-def _keep(
-    places: NDArray[np.intp], first: NDArray[np.intp], chosen: NDArray[np.bool_]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    kept = chosen[places]
-    return places[kept], np.concatenate([[0], np.cumsum(kept)])[first]
+    ends = np.cumsum(np.bincount(group, minlength=groups))[:-1]
+    return np.split(order[np.argsort(group, kind="stable")], ends)

@@ -1,6 +1,8 @@
-"""What a loader returns.
+"""Load the paper's data sets: one function for each, and the record that all of them return.
 
-One function per data set.
+Five are tables shipped as ``data/*.csv.gz``, with a header, a column ``y`` and, where a split is known, a column
+``train``. To add one, write such a file by ``benchmarks/pack_dataset.py``, a function that loads it, whose docstring
+becomes its description, and its source in ``DATA.md``.
 """
 
 from __future__ import annotations
@@ -302,7 +304,7 @@ def _shipped(name: str, description: str | None) -> Dataset:
 
 
 def _read_csv(path: Path) -> tuple[FloatArray, NDArray[Any], list[str]]:
-    """Covariates, labels and names; a cell that is not what it should be is an error that says where it is."""
+    """Read covariates (n, d), labels (n,) and names; refuse a cell that is not what it should be, and say where."""
     import pandas as pd
 
     try:
@@ -348,7 +350,7 @@ def _fetch_colon(identifier: str | int) -> tuple[FloatArray, NDArray[Any], list[
 
 
 def _minority(labels: NDArray[Any]) -> NDArray[np.int64]:
-    """1 for the rarer of the two labels."""
+    """Return 1 for the rarer of the two labels, and 0 for the other, (n,)."""
     classes, counts = np.unique(labels, return_counts=True)
     if classes.size != 2:
         raise ValueError(f"the column y must hold two labels; it has {classes.size}: {classes[:5].tolist()}.")

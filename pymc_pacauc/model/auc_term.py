@@ -16,7 +16,6 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
-from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs, encode_labels
 from pymc_pacauc.model.graph import Unreadable, evaluate
 from pymc_pacauc.model.op import AUCRisk, PairOp, SurrogateRisk, core_op
@@ -86,13 +85,13 @@ class AUCTerm:
         return self.read()[1]
 
     @property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> Pairs:
         return self.op.kind.comparison(*self.read()[0])
 
     @property
     def pairs(self) -> Pairs:
         """The pairs, where the comparison is a fixed set of them; refused where they depend on the scores."""
-        if isinstance(comparison := self.comparison, Pairs):
+        if not (comparison := self.comparison).partial:
             return comparison
         raise refuse(
             f"the partial AUC of {self.potential.name} (max_fpr) is not an average over fixed pairs, because which "

@@ -30,8 +30,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from pymc_pacauc.comparison.kinds import Comparison
-from pymc_pacauc.comparison.risk import comparison_risk
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.graph import FlatVariables, draws_from_prior, flat_variables
 from pymc_pacauc.model.prior import is_normal, noncentred
@@ -53,7 +53,7 @@ class PyMCPath(Path):
     ``gamma`` replaces the sum of theirs.
     """
 
-    def __init__(self, model: pm.Model, *, compared: Comparison | None = None, gamma: float | None = None):
+    def __init__(self, model: pm.Model, *, compared: Pairs | None = None, gamma: float | None = None):
         self.variables = flat_variables(model)
         terms = auc_terms(model)
         total = sum(term.gamma for term in terms)
@@ -160,7 +160,7 @@ class PyMCPath(Path):
         parts = [np.concatenate(scores, axis=1)] if self._joined else map(np.ascontiguousarray, scores)
         risk = np.zeros(len(log_prior))
         for each, (share, compared, ties) in zip(parts, self._compared, strict=True):
-            risk += share * comparison_risk(each, compared, ties=ties)
+            risk += share * pair_risk(each, compared, ties=ties)
         return [log_prior, other / self.gamma - risk, risk]
 
 

@@ -38,8 +38,9 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.comparison.kinds import Comparison, label_comparison, unordered_classes
-from pymc_pacauc.comparison.risk import comparison_risk
+from pymc_pacauc.comparison.kinds import label_comparison, unordered_classes
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.comparison.surrogate import surrogate_risk
 
 
@@ -56,11 +57,11 @@ class ComparisonKind:
     options: tuple[tuple[str, Any], ...] = ()
     of_class: tuple[int, int] | None = None
 
-    def comparison(self, *values: NDArray[Any]) -> Comparison:
+    def comparison(self, *values: NDArray[Any]) -> Pairs:
         """The pairs of these arrays, or an error that says what is wrong with them."""
         return _comparison(self, *((v.dtype.str, v.shape, v.tobytes()) for v in values))
 
-    def build(self, given: dict[str, Any]) -> Comparison:
+    def build(self, given: dict[str, Any]) -> Pairs:
         options = dict(self.options)
         if "time" in given:
             return concordance(**given, **options)
@@ -80,7 +81,7 @@ class ComparisonKind:
 
 
 @lru_cache(maxsize=8)
-def _comparison(kind: ComparisonKind, *values: tuple[str, tuple[int, ...], bytes]) -> Comparison:
+def _comparison(kind: ComparisonKind, *values: tuple[str, tuple[int, ...], bytes]) -> Pairs:
     """The comparison of arrays by their contents, which a sampler hands on unchanged thousands of times."""
     arrays = (np.frombuffer(data, dtype).reshape(shape) for dtype, shape, data in values)
     return kind.build(dict(zip(kind.arrays, arrays, strict=True)))
@@ -152,7 +153,7 @@ class AUCRisk(PairOp):
         self.ties = ties
 
     def compare(self, scores, comparison):
-        return comparison_risk(scores[None], comparison, ties=self.ties)
+        return pair_risk(scores[None], comparison, ties=self.ties)
 
     def to_scores(self, scores, outputs, cotangents):
         return grad_undefined(self, 0, scores, NO_GRADIENT)

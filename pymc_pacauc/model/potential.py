@@ -21,7 +21,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.comparison.kinds import Comparison, check_max_fpr, label_comparison, sorted_classes
+from pymc_pacauc.comparison.kinds import check_max_fpr, label_comparison, sorted_classes
 from pymc_pacauc.comparison.pairs import Pairs, distinct_labels, encode_labels
 from pymc_pacauc.comparison.risk import check_ties
 from pymc_pacauc.comparison.sizes import row_shares
@@ -40,7 +40,7 @@ class Compared:
 
     kind: ComparisonKind
     tensors: tuple[TensorVariable, ...]
-    comparison: Comparison | None
+    comparison: Pairs | None
 
     @property
     def is_partial(self) -> bool:
@@ -116,7 +116,7 @@ def compared_times(
 
 def _compared(
     given: Mapping[str, Any],
-    build: Callable[..., Comparison] | None = None,
+    build: Callable[..., Pairs] | None = None,
     options: Mapping[str, Any] | None = None,
     mask: Callable[[Any], TensorVariable] | None = None,
     of_class: tuple[int, int] | None = None,
@@ -512,7 +512,6 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compa
             raise ValueError(
                 f'gamma={gamma!r} is for two classes with pairs of equal weight: pass a number or "default" instead.'
             )
-        assert isinstance(compared.comparison, Pairs)
         [block] = compared.comparison.blocks
         sizes = block.positive.size, block.negative.size
         if gamma == "default":

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -178,11 +178,12 @@ class KernelFeatures:
         """
         rows = rows_like(X, self.lengthscale.size) / self.lengthscale
         distinct = distinct_rows(rows)
-        features = np.empty((distinct.first.size, self.rank))
+        rows = distinct.of(rows)
+        features = np.empty((len(rows), self.rank))
         for part in slices(len(features), self.rank):
-            cross = _evaluate(self.kernel, self.points, rows[distinct.first[part]])
+            cross = _evaluate(self.kernel, self.points, rows[part])
             features[part] = linalg.solve_triangular(self.factor, cross, lower=True, check_finite=False).T
-        return features if distinct.none_repeat else features[distinct.place]
+        return distinct.for_all(features)
 
     def made_from(self, X: FloatArray) -> bool:
         """Check whether the pivots are rows of this X.
@@ -268,39 +269,28 @@ def kernel_features(
     function = _kernel(kernel)
     if lengthscale is None:
         lengthscale = median_distance(rows) if isinstance(function, Covariance) else 1.0
-    scales = _checked_lengthscale(lengthscale, rows.shape[1])
+    scales = finite_array("lengthscale", lengthscale, rows.shape[1:])
+    if not (scales > 0.0).all():
+        raise ValueError(f"lengthscale must be > 0; got {lengthscale!r}.")
     check_whole("rank", rank)
     if not 0.0 <= tolerance < 1.0:
         raise ValueError(f"tolerance must be in [0, 1): a share of the largest prior variance; got {tolerance!r}.")
     scaled = rows / scales
     variances = _diagonal(function, scaled)
-    found = pivoted_cholesky(
+    pivots, factor, left = pivoted_cholesky(
         lambda p: _evaluate(function, scaled[p : p + 1], scaled)[0], variances, min(int(rank), len(rows)), tolerance
     )
-    left_out = float(found.left.sum() / variances.sum())
-    return KernelFeatures(function, scales, found.pivots, scaled[found.pivots], found.factor, left_out)
+    left_out = float(left.sum() / variances.sum())
+    return KernelFeatures(function, scales, pivots, scaled[pivots], factor, left_out)
 
 
-class Pivoted(NamedTuple):
-    """A partial Cholesky factorization, ``columns.T @ columns``; ``left``, (n,), is the diagonal of the remainder.
-
-    ``columns`` has a row for each of ``pivots``, shape (rank, n).
-    """
-
-    pivots: NDArray[np.intp]
-    columns: FloatArray
-    left: FloatArray
-
-    @property
-    def factor(self) -> FloatArray:
-        """The Cholesky factor of the matrix of the pivots, lower triangular."""
-        return np.ascontiguousarray(np.tril(self.columns[:, self.pivots].T))
-
-
-def pivoted_cholesky(row: Callable[[int], FloatArray], variances: FloatArray, rank: int, tolerance: float) -> Pivoted:
+def pivoted_cholesky(
+    row: Callable[[int], FloatArray], variances: FloatArray, rank: int, tolerance: float
+) -> tuple[NDArray[np.intp], FloatArray, FloatArray]:
     """Factorise a matrix given by its rows and its diagonal ``variances``, (n,).
 
-    Stops at ``rank``, or where at most ``tolerance`` times the largest variance is left.
+    Stops at ``rank``, or where at most ``tolerance`` times the largest variance is left. Returns the pivots, (r,), the
+    lower Cholesky factor of their matrix, (r, r), and the diagonal of the remainder, (n,).
     """
     n = variances.size
     least = max(tolerance, n * np.finfo(float).eps) * variances.max()
@@ -317,7 +307,8 @@ def pivoted_cholesky(row: Callable[[int], FloatArray], variances: FloatArray, ra
         left -= found[k] ** 2
         left[pivots] = 0.0
         np.maximum(left, 0.0, out=left)
-    return Pivoted(np.array(pivots, dtype=np.intp), found[: len(pivots)], left)
+    chosen = np.array(pivots, dtype=np.intp)
+    return chosen, np.ascontiguousarray(np.tril(found[: chosen.size, chosen].T)), left
 
 
 def _kernel(kernel: Any) -> Kernel:
@@ -358,15 +349,8 @@ def _diagonal(kernel: Kernel, X: FloatArray) -> FloatArray:
 
 
 def rows_like(X: ArrayLike, columns: int) -> FloatArray:
-    """Checked rows, with as many columns as features were made from."""
+    """Check rows that must have as many columns as the ones that features were made from."""
     rows = checked_rows(X)
     if rows.shape[1] != columns:
         raise ValueError(f"X must have {columns} columns, like the rows of these features; got {rows.shape[1]}.")
     return rows
-
-
-def _checked_lengthscale(lengthscale: ArrayLike, d: int) -> FloatArray:
-    scales = finite_array("lengthscale", lengthscale, (d,))
-    if not (scales > 0.0).all():
-        raise ValueError(f"lengthscale must be > 0; got {lengthscale!r}.")
-    return scales

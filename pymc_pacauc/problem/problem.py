@@ -35,12 +35,10 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, log_expit, logsumexp
 
-from pymc_pacauc.comparison.pairs import Pairs, bipartite
-from pymc_pacauc.comparison.risk import DistinctRows, LinearRisk, check_ties
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
+from pymc_pacauc.comparison.risk import DistinctRows, LinearRisk, check_ties, pair_risk
 from pymc_pacauc.numerics import FloatArray, Mask, checked_rows, finite_array, numeric_array
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
-
-Members = tuple[NDArray[np.intp], FloatArray]  # one side of a block: observations, and their weights
 
 
 class PriorSites:
@@ -93,32 +91,18 @@ class Tabulated(PriorSites):
     scale: FloatArray
 
     def __post_init__(self) -> None:
-        points, log_weight, variance, floor = [np.zeros(1)], [np.zeros(1)], [np.ones(1)], np.full(self.which.size, -1.0)
-        first, last, size = np.zeros_like(self.which), np.ones_like(self.which), 1
-        known: dict[tuple[int, float], int] = {}
-        opened = np.ones((self.which.size, 2), dtype=bool)
-        for k, (table, scale) in enumerate(zip(self.which, self.scale, strict=True)):
-            if table < 0:
-                continue
-            held = self.tables[table]
-            if (int(table), scale) not in known:
-                known[int(table), scale] = size
-                points.append(held.nodes / scale)
-                log_weight.append(held.log_mass)
-                variance.append(np.zeros(held.nodes.size))
-                size += held.nodes.size
-            first[k] = known[int(table), scale]
-            last[k] = first[k] + held.nodes.size
-            floor[k] = held.floor * scale**2
-            opened[k] = held.opened
+        normal = Table(np.zeros(1), np.zeros(1), np.zeros(1), -1.0, (True, True))  # one component, of variance 1
+        kinds, kind = np.unique([self.which, np.where(self.which < 0, 1.0, self.scale)], axis=1, return_inverse=True)
+        held = [(normal if table < 0 else self.tables[int(table)], scale) for table, scale in kinds.T]
+        ends = np.cumsum([0, *(table.nodes.size for table, _ in held)])
         vars(self).update(
-            log_weight=np.concatenate(log_weight),
-            centre=np.concatenate(points),
-            variance=np.concatenate(variance),
-            first=first,
-            last=last,
-            floor=floor,
-            opened=opened,
+            log_weight=np.concatenate([table.log_mass for table, _ in held]),
+            centre=np.concatenate([table.nodes / scale for table, scale in held]),
+            variance=np.concatenate([np.full(table.nodes.size, float(table is normal)) for table, _ in held]),
+            first=ends[kind],
+            last=ends[kind + 1],
+            floor=np.array([table.floor * scale**2 for table, scale in held])[kind],
+            opened=np.array([table.opened for table, _ in held])[kind],
         )
 
     @property
@@ -450,19 +434,14 @@ class Problem:
         rows = [np.union1d(block.positive, block.negative) for block in blocks]
         touched = sparse.csr_array(np.array([(self.X[each] != 0.0).any(axis=0) for each in rows], dtype=float))
         factor = sparse.eye_array(self.d) if self.prior.independent else sparse.csr_array(self.prior.factor)
-        linked = sparse.block_array([[None, touched], [touched.T, factor]])
-        number, label = connected_components(linked, directed=False)
-        found: list[Part] = []
-        idle = np.setdiff1d(np.arange(number), label[: len(blocks)])
-        for which in range(number):
-            chosen = [block for block, mine in zip(blocks, label[: len(blocks)] == which, strict=True) if mine]
-            columns = np.flatnonzero(label[len(blocks) :] == which)
-            if not chosen:
-                continue
-            if not found:  # coefficients that reach no score stay with the first part
-                columns = np.flatnonzero(np.isin(label[len(blocks) :], [which, *idle]))
-            row = np.unique(np.concatenate([np.union1d(b.positive, b.negative) for b in chosen]))
-            pairs = replace(self.pairs, blocks=tuple(chosen)).on_rows(row)
+        label = connected_components(sparse.block_array([[None, touched], [touched.T, factor]]), directed=False)[1]
+        of_block, of_column = label[: len(blocks)], label[len(blocks) :]
+        of_column = np.where(np.isin(of_column, of_block), of_column, of_block[0])  # also those that reach no score
+        found = []
+        for which in np.unique(of_block):
+            chosen = np.flatnonzero(of_block == which)
+            row, columns = np.unique(np.concatenate([rows[k] for k in chosen])), np.flatnonzero(of_column == which)
+            pairs = replace(self.pairs, blocks=tuple(blocks[k] for k in chosen)).on_rows(row)
             square = columns if self.prior.independent else np.ix_(columns, columns)
             prior = GaussianPrior(self.prior.mean[columns], self.prior.factor[square])
             scores = LinearScores(self.X[np.ix_(row, columns)], self.offset[row], prior)
@@ -488,62 +467,32 @@ class Problem:
     @cached_property
     def tied_pairs(self) -> int:
         """Number of pairs that tie whatever theta: equal rows and equal offsets."""
-        rows = [(b.positive, np.ones(b.positive.size)) for b in self.pairs.blocks]
-        columns = [(b.negative, np.ones(b.negative.size)) for b in self.pairs.blocks]
-        return round(self._tied_weight(rows, columns))
+        alike = replace(self.pairs, blocks=tuple(Block(b.positive, b.negative) for b in self.pairs.blocks))
+        return round(_tied_share(alike, self.scores.distinct) * self.pairs.n_pairs)
 
     @cached_property
     def tied_share(self) -> float:
         """Share of the weight of pairs that tie whatever theta."""
-        rows = [(b.positive, b.row_weights) for b in self.pairs.blocks]
-        columns = [(b.negative, b.column_weights) for b in self.pairs.blocks]
-        return self._tied_weight(rows, columns) / self.pairs.total_weight
-
-    def _tied_weight(self, rows: list[Members], columns: list[Members]) -> float:
-        if self.scores.distinct.none_repeat:
-            return 0.0
-        (row, row_weight), (column, column_weight) = (
-            _weight_by_place(each, self.scores.distinct) for each in (rows, columns)
-        )
-        _, i, j = np.intersect1d(row, column, assume_unique=True, return_indices=True)
-        return float(row_weight[i] @ column_weight[j])
+        return _tied_share(self.pairs, self.scores.distinct)
 
     @cached_property
     def risk(self) -> LinearRisk:
         """The map ``theta[N, d] -> risk[N]``."""
-        return LinearRisk(
-            self.X, self.pairs, offset=self._ranking(self.offset), ties=self.ties, distinct=self.scores.distinct
-        )
-
-    @cached_property
-    def whitened_risk(self) -> LinearRisk:
-        """The map from whitened coefficients ``w[N, d]`` to the risk."""
-        scores = self.scores
-        return LinearRisk(
-            scores.whitened_design,
-            self.pairs,
-            offset=self._ranking(scores.whitened_offset),
-            ties=self.ties,
-            distinct=scores.distinct,
-        )
-
-    @staticmethod
-    def _ranking(offset: FloatArray) -> FloatArray | None:
-        return offset if offset.any() else None
+        offset = self.offset if self.offset.any() else None
+        return LinearRisk(self.X, self.pairs, offset=offset, ties=self.ties, distinct=self.scores.distinct)
 
     def __repr__(self) -> str:
         prior = "Gaussian" if self.sites is None else self.sites.name
         return f"Problem(n={self.n}, d={self.d}, pairs={self.pairs.n_pairs}, gamma={self.gamma:g}, {prior} prior)"
 
 
-def _weight_by_place(blocks: list[Members], distinct: DistinctRows) -> tuple[NDArray[np.intp], FloatArray]:
-    """Number the distinct rows of each block over all blocks; return the numbers and the weights of their members."""
-    m = distinct.first.size
-    where, place = np.unique(
-        np.concatenate([distinct.place[index] + m * k for k, (index, _) in enumerate(blocks)]), return_inverse=True
-    )
-    weight = np.bincount(place, np.concatenate([weights for _, weights in blocks]))
-    return where, np.asarray(weight, dtype=np.float64)
+def _tied_share(pairs: Pairs, distinct: DistinctRows) -> float:
+    """Compute the share of the weight in pairs of equal rows: twice what ties cost a score that numbers the rows."""
+    if distinct.none_repeat:
+        return 0.0
+    number = distinct.place[None].astype(np.float64)
+    half, strict = (float(pair_risk(number, pairs, ties=ties)[0]) for ties in ("half", "strict"))
+    return 2.0 * (half - strict)
 
 
 def linear_gaussian_problem(
@@ -608,6 +557,10 @@ def linear_gaussian_problem(
     if n != pairs.n:
         what = "times" if pairs.kind == "censored times" else "labels"
         raise ValueError(f"X has {n} rows but there are {pairs.n} {what}.")
+    if pairs.partial:
+        raise ValueError(
+            "y is a partial AUC (max_fpr=), not an average over fixed pairs: no problem on arrays has one."
+        )
     check_ties(ties)
     if prior_factor is None:
         prior_factor = _factor(1.0 if prior_covariance is None else prior_covariance, d)
@@ -688,20 +641,22 @@ def spike_slab_problem(
         X, y, gamma, prior_mean=prior_mean, prior_covariance=v1, offset=offset, ties=ties, positive=positive
     )
     p = finite_array("inclusion_probability", inclusion_probability, (dense.d,))
-    if not ((p > 0.0) & (p <= 1.0)).all():
+    wrong = p[~((p > 0.0) & (p <= 1.0))]
+    if wrong.size:
         raise ValueError(
-            f"inclusion_probability must be in (0, 1]; got {p[~((p > 0.0) & (p <= 1.0))][0]:g}. Drop the column of a "
-            "coefficient that is never included."
+            f"inclusion_probability must be in (0, 1]; got {wrong[0]:g}. Drop the column of a coefficient that is "
+            "never included."
         )
     ratio = finite_array("v0", v0, (dense.d,)) / dense.prior.factor**2
-    if not ((ratio >= 0.0) & (ratio <= 1.0 + 1e-12)).all():
+    wrong = ratio[~((ratio >= 0.0) & (ratio <= 1.0 + 1e-12))]
+    if wrong.size:
         raise ValueError(
             "v0, the variance of the spike, must be at least 0 and at most v1, that of the slab; got v0 / v1 = "
-            f"{ratio[~((ratio >= 0.0) & (ratio <= 1.0 + 1e-12))][0]:g}."
+            f"{wrong[0]:g}."
         )
-    if (dense.prior.mean[p < 1.0] != 0.0).any():
-        wrong = dense.prior.mean[p < 1.0][dense.prior.mean[p < 1.0] != 0.0][0]
-        raise ValueError(f"prior_mean must be 0 where inclusion_probability < 1; got {wrong:g}.")
+    wrong = dense.prior.mean[(p < 1.0) & (dense.prior.mean != 0.0)]
+    if wrong.size:
+        raise ValueError(f"prior_mean must be 0 where inclusion_probability < 1; got {wrong[0]:g}.")
     return Problem(dense.scores, dense.pairs, dense.gamma, dense.ties, Spikes(p, np.minimum(ratio, 1.0)))
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import KINDS, Pairs
 from pymc_pacauc.comparison.sizes import compared_share, effective_size, group_codes
 from pymc_pacauc.problem.problem import Problem
@@ -24,7 +23,7 @@ PREFIX = "fitted_"
 CODES: dict[str, tuple[str, ...]] = {  # fields that are stored as positions in these lists
     "method": ("EP", "GaussianVB", "TemperingSMC"),
     "ties": ("half", "strict"),
-    "comparison": (*KINDS, "partial AUC"),
+    "comparison": KINDS,
 }
 IN_WORDS = {  # fields whose differences make two fits differ
     **{name: name for name in ("gamma", "comparison", "compared", "coefficients", "ties", "terms", "only_auc")},
@@ -126,13 +125,13 @@ class Provenance:
     priors: int = 1
     own_scales: bool = False
 
-    def with_groups(self, comparison: Comparison, groups: ArrayLike) -> Provenance:
+    def with_groups(self, comparison: Pairs, groups: ArrayLike) -> Provenance:
         """Count groups of observations as the independent units.
 
         Parameters
         ----------
-        comparison : Pairs or PartialAUC
-            What the observations compare.
+        comparison : Pairs
+            The pairs compared.
         groups : array_like, shape (n,)
             Group of each observation, such as its patient.
 
@@ -318,7 +317,7 @@ def fitted_to_problem(problem: Problem, method: str) -> Provenance:
     )
 
 
-def of_comparisons(comparisons: Sequence[Comparison], *, classes: bool = False) -> dict[str, Any]:
+def of_comparisons(comparisons: Sequence[Pairs], *, classes: bool = False) -> dict[str, Any]:
     """Return the fields of the record that say what is compared; ``classes``: by a term for each of several classes."""
     n_pos, n_neg = sides(comparisons[0])
     return {
@@ -331,13 +330,10 @@ def of_comparisons(comparisons: Sequence[Comparison], *, classes: bool = False) 
     }
 
 
-def pair_fingerprint(comparisons: Sequence[Comparison]) -> int:
+def pair_fingerprint(comparisons: Sequence[Pairs]) -> int:
     """Compute a fingerprint of the pairs and their weights."""
     arrays: list[NDArray[Any]] = []
     for each in comparisons:
-        if not isinstance(each, Pairs):
-            arrays.append(np.asarray(each.positive))
-            continue
         for block in each.blocks:
             order_a, order_b = np.argsort(block.positive), np.argsort(block.negative)
             arrays.append(np.concatenate([block.positive[order_a], [-1], block.negative[order_b]]))
@@ -346,10 +342,9 @@ def pair_fingerprint(comparisons: Sequence[Comparison]) -> int:
     return fingerprint(arrays)
 
 
-def sides(comparison: Comparison) -> tuple[int, int]:
+def sides(comparison: Pairs) -> tuple[int, int]:
     """Count the observations that should score higher than some other, and the remaining ones."""
-    higher = comparison.higher if isinstance(comparison, Pairs) else comparison.positive
-    return int(higher.sum()), int((~higher).sum())
+    return int(comparison.higher.sum()), int((~comparison.higher).sum())
 
 
 def looks_standardized(X: NDArray[np.float64]) -> bool:

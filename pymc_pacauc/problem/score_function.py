@@ -171,23 +171,22 @@ class ScoreFunction:
         return NewRows(values, np.arange(size) if labels is None else labels, groups)
 
     def _given(self, X_new: Any) -> dict[Input, Values]:
-        """Return values, index and labels of unknown groups for every input that new rows must have."""
+        """Return values, index and labels of unknown groups for every input that new rows must have.
+
+        Arrays written into the model may be given as one array with the columns of all of them, one after the other.
+        """
         asked = self._asked()
-        named = [each.name for each in asked if each.name]
         if isinstance(X_new, Mapping):
-            unknown, missing = [n for n in X_new if n not in named], [n for n in named if n not in X_new]
-            if unknown:
-                raise ValueError(
-                    f"X_new has the names {', '.join(map(str, unknown))}, which are no pm.Data of the scores; these "
-                    f"are {', '.join(named) or 'none'}."
-                )
-            if missing:
-                raise ValueError(
-                    f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
-                    f"{', '.join(named)}."
-                )
-            return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
-        return _split(asked, X_new)
+            return _given_by_name(asked, X_new)
+        if len(asked) == 1:
+            return {asked[0]: _read_values(asked[0], X_new)}
+        if named := [each.name for each in asked if each.name]:
+            fits = next((each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]), "")
+            raise ValueError(
+                f"The scores depend on {', '.join(n for n in named if n != fits)} too: pass a mapping with new values "
+                f"of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
+            )
+        return _given_as_one(asked, X_new)
 
     def _asked(self) -> list[Input]:
         """Return the inputs that new rows must have: all ``pm.Data``, or else the arrays written into the model.
@@ -290,24 +289,19 @@ class ScoreFunction:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to a dictionary for JSON; see :meth:`from_dict`."""
-        found: dict[str, Any] = {
-            "inputs": [vars(each) for each in self.inputs],
-            "variables": self.variables,
-            "name": self.name,
-            "refusal": self.refusal,
-        }
-        if self.classes:
-            found["classes"] = [each.to_dict() for each in self.classes]
+        weights = None
         if self.linear:
             entries = sparse.coo_array(self.matrix)
-            found["weights"] = {
-                "shape": entries.shape,
-                "row": entries.row,
-                "column": entries.col,
-                "value": entries.data,
-                "constant": self.constant,
-            }
-        return found
+            weights = {"shape": entries.shape, "row": entries.row, "column": entries.col, "value": entries.data}
+        return {
+            "inputs": [vars(each) for each in self.inputs],
+            "variables": self.variables,
+            "weights": weights,
+            "constant": self.constant,
+            "name": self.name,
+            "refusal": self.refusal,
+            "classes": [each.to_dict() for each in self.classes],
+        }
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> ScoreFunction:
@@ -316,15 +310,19 @@ class ScoreFunction:
             {name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
             for each in found["inputs"]
         ]
-        inputs = tuple(Input(**each) for each in listed)
-        variables = tuple((name, tuple(shape)) for name, shape in found["variables"])
-        classes = tuple(cls.from_dict(each) for each in found.get("classes", ()))
-        if held := found.get("weights"):
+        held, matrix = found["weights"], None
+        if held is not None:
             value, place = np.array(held["value"], dtype=float), (held["row"], held["column"])
-            matrix, constant = sparse.csr_array((value, place), shape=tuple(held["shape"])), np.array(held["constant"])
-        else:
-            matrix, constant = None, np.zeros(0)
-        return cls(inputs, variables, matrix, constant.astype(float), found["name"], found["refusal"], classes)
+            matrix = sparse.csr_array((value, place), shape=tuple(held["shape"]))
+        return cls(
+            tuple(Input(**each) for each in listed),
+            tuple((name, tuple(shape)) for name, shape in found["variables"]),
+            matrix,
+            np.array(found["constant"], dtype=float),
+            found["name"],
+            found["refusal"],
+            tuple(cls.from_dict(each) for each in found["classes"]),
+        )
 
     @cached_property
     def encoded(self) -> NDArray[np.uint8]:
@@ -380,26 +378,35 @@ def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | Non
 # -- arrays and their labels -----------------------------------------------------------------------------------------
 
 
-def _split(asked: Sequence[Input], X_new: Any) -> dict[Input, Values]:
-    """Read one array that has the columns of all inputs asked for, one after the other."""
-    if len(asked) == 1:
-        return {asked[0]: _read_values(asked[0], X_new)}
-    if named := [each.name for each in asked if each.name]:
-        fits = [each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]] or [""]
+# Values (rows, *shape) of an input, labels of the rows or None, and labels of groups not in the model by their codes
+Values = tuple[NDArray[Any], NDArray[Any] | None, dict[int, str]]
+
+
+def _given_by_name(asked: list[Input], X_new: Mapping[str, Any]) -> dict[Input, Values]:
+    """Read the values of every ``pm.Data`` from a mapping with their names."""
+    named = [each.name for each in asked if each.name]
+    unknown, missing = [n for n in X_new if n not in named], [n for n in named if n not in X_new]
+    if unknown:
         raise ValueError(
-            f"The scores depend on {', '.join(n for n in named if n != fits[0])} too: pass a mapping with new values "
-            f"of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
+            f"X_new has the names {', '.join(map(str, unknown))}, which are no pm.Data of the scores; these "
+            f"are {', '.join(named) or 'none'}."
         )
+    if missing:
+        raise ValueError(
+            f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
+            f"{', '.join(named)}."
+        )
+    return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
+
+
+def _given_as_one(asked: list[Input], X_new: Any) -> dict[Input, Values]:
+    """Read one array with the columns of several arrays written into the model, one after the other."""
     labels = [label for each in asked for label in each.labels or ()]
     known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
     whole = Input("", (sum(each.size for each in asked),), tuple(labels) if known else None)
     array, index, _ = _read_values(whole, X_new)
     parts = np.split(array, np.cumsum([each.size for each in asked])[:-1], axis=1)
     return {each: (part.reshape(-1, *each.shape), index, {}) for each, part in zip(asked, parts, strict=True)}
-
-
-# Values (rows, *shape) of an input, labels of the rows or None, and labels of groups not in the model by their codes
-Values = tuple[NDArray[Any], NDArray[Any] | None, dict[int, str]]
 
 
 def _read_values(each: Input, values: Any) -> Values:

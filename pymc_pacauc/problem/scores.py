@@ -157,10 +157,8 @@ class LinearScores:
         if self.prior.independent:
             centred *= self.prior.factor  # in place: the largest array of a problem
             return centred
-        if self.distinct.none_repeat:
-            return self.prior.whiten_rows(centred)
         # A matrix product may round equal rows differently: multiply each distinct row once.
-        return self.prior.whiten_rows(centred[self.distinct.first])[self.distinct.place]
+        return self.distinct.for_all(self.prior.whiten_rows(self.distinct.of(centred)))
 
     @cached_property
     def whitened_offset(self) -> FloatArray:
@@ -169,14 +167,10 @@ class LinearScores:
         They count as rounding errors if they are tiny compared with the terms they are sums of, or with the prior
         standard deviations of the scores.
         """
-        X, offset = self.X, self.offset
-        if not (self.prior.mean.any() or offset.any()):
+        if not (self.prior.mean.any() or self.offset.any()):
             return np.zeros(self.n)
-        if not self.distinct.none_repeat:
-            X, offset = X[self.distinct.first], offset[self.distinct.first]
-        scores = X @ self.prior.mean + offset
-        if not self.distinct.none_repeat:
-            scores = scores[self.distinct.place]
+        X, offset = self.distinct.of(self.X), self.distinct.of(self.offset)
+        scores = self.distinct.for_all(X @ self.prior.mean + offset)
         centred = scores - scores.mean()
         terms = float((np.abs(X) @ np.abs(self.prior.mean) + np.abs(offset)).max())
         spread = float(np.sqrt(np.einsum("ij,ij->i", self.whitened_design, self.whitened_design).max()))
@@ -202,14 +196,11 @@ class LinearScores:
 
     def in_coordinates(self, coordinates: str) -> LinearScores:
         """Return the same scores in other coordinates; cached."""
-        known = self._known
-        if coordinates == self.coordinates:
-            return self
-        if coordinates not in known:
+        if coordinates not in self._known:
             other = replace(self, coordinates=coordinates)
             vars(other).update((k, v) for k, v in vars(self).items() if k not in ("coordinates", "reduced", "origin"))
-            known[coordinates] = other
-        return known[coordinates]
+            self._known[coordinates] = other
+        return self._known[coordinates]
 
     @cached_property
     def _known(self) -> dict[str, LinearScores]:
@@ -246,9 +237,8 @@ class LinearScores:
 
     def _features(self) -> ReducedScores:
         """Compute features by pivoted Cholesky of the covariance of the distinct scores; see the module docstring."""
-        design, distinct = self.whitened_design, self.distinct
-        if not distinct.none_repeat:
-            design = design[distinct.first]
+        distinct = self.distinct
+        design = distinct.of(self.whitened_design)
         covariance = design @ design.T
         least = float(np.diagonal(covariance).min())
         if least <= 0.0:
@@ -257,10 +247,10 @@ class LinearScores:
         order = order.astype(np.intp) - 1
         features = np.empty((order.size, rank))
         features[order] = np.tril(factor[:, :rank])
-        if not distinct.none_repeat:
-            features = features[distinct.place]
         pivots = distinct.first[order[:rank]]
-        return ReducedScores(features, self.whitened_offset, None, pivots, self.whitened_design[pivots])
+        return ReducedScores(
+            distinct.for_all(features), self.whitened_offset, None, pivots, self.whitened_design[pivots]
+        )
 
     def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return theta (draws, d) of reduced coefficients ``u[draws, k]``; other directions from the prior."""

@@ -25,6 +25,7 @@ from tests import pair_lists
 from tests.comparison.test_folds import stratified_folds
 from tests.comparison.test_risk import brute_force, scored
 from tests.fuzzing import fuzz
+from tests.problem.test_problem import whitened_risk
 
 masks = st.lists(st.booleans(), min_size=2, max_size=40).filter(lambda y: 0 < sum(y) < len(y)).map(np.array)
 ties = st.sampled_from(["half", "strict"])
@@ -244,7 +245,7 @@ def test_problems(y, d, seed, ties):
     w = rng.standard_normal((4, d))
     theta = problem.prior.color(w)
     expected = brute_force((theta @ rows.T + known)[:, place], y, ties)
-    np.testing.assert_allclose(problem.whitened_risk(w), expected, atol=1e-12)
+    np.testing.assert_allclose(whitened_risk(problem)(w), expected, atol=1e-12)
     np.testing.assert_allclose(problem.risk(theta), expected, atol=1e-12)
     assert problem.tied_pairs == sum(np.sum(y & (place == k)) * np.sum(~y & (place == k)) for k in range(3))
     sparse = arrays.spike_slab_problem(X, y, 3.0, inclusion_probability=0.3, v0=0.01, v1=2.0, offset=offset, ties=ties)

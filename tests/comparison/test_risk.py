@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.comparison.risk import LinearRisk, distinct_rows, pair_risk, two_class_risk
+from pymc_pacauc.comparison.risk import LinearRisk, distinct_rows, pair_risk
 
 anything = st.one_of(
     st.integers(-3, 3).map(float), st.floats(allow_nan=False), st.sampled_from([-np.inf, np.inf, -0.0])
@@ -88,8 +88,7 @@ def test_equals_brute_force_on_adversarial_scores(kind, share, ties):
 
 def test_risk_is_nan_without_a_ranking():
     scores = np.array([[1.0, np.nan, 0.0], [1.0, 2.0, 3.0]])
-    np.testing.assert_array_equal(two_class_risk(scores, np.array([True, False, False])), [np.nan, 1.0])
-    assert np.isnan(two_class_risk(scores, np.ones(3, bool))).all()
+    np.testing.assert_array_equal(pair_risk(scores, bipartite([1, 0, 0])), [np.nan, 1.0])
 
 
 # --- invariances -----------------------------------------------------------------------------------------------------

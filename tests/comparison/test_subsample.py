@@ -22,7 +22,7 @@ def test_every_pair_has_its_chance(kind):
         )
 
     def estimate(sampled: SampledPairs):
-        groups = [(each.stands_for, each.group(g)) for each in sampled.sampled for g in range(each.groups)]
+        groups = [(len(each.groups), group) for each in sampled.sampled for group in each.groups]
         return total([(1.0, block) for block in sampled.whole.blocks] + groups)
 
     found = np.array([estimate(sample_pairs(pairs, score, 7, rng)) for _ in range(400)])
@@ -33,6 +33,6 @@ def test_every_pair_has_its_chance(kind):
 def test_groups_are_systematic_samples_along_the_score():
     X, y = data(4000)
     sampled = sample_pairs(bipartite(y), X[:, 0], 20, np.random.default_rng(0)).sampled[0]
-    spread = [X[sampled.group(g).positive, 0].mean() for g in range(20)]
+    spread = [X[group.positive, 0].mean() for group in sampled.groups]
     random = X[y, 0].std() / np.sqrt(y.sum() / 20)
     assert np.std(spread) < 0.2 * random

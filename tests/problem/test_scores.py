@@ -5,7 +5,7 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from tests.problem.test_problem import COVARIANCES, FULL, RNG, X, Y
+from tests.problem.test_problem import COVARIANCES, FULL, RNG, X, Y, whitened_risk
 
 
 def test_dependent_columns_among_many_rows():
@@ -47,5 +47,5 @@ def test_equal_rows_tie_after_whitening_by_a_full_covariance(seed):
     w = rng.standard_normal((200, 13))
     values = problem.prior.color(w) @ rows[:3].T
     exact = pac.empirical_risk(values[:, [0, 1, 2, 0, 1, 2, 0]], y)
-    np.testing.assert_allclose(problem.whitened_risk(w), exact, atol=1e-12)
+    np.testing.assert_allclose(whitened_risk(problem)(w), exact, atol=1e-12)
     np.testing.assert_allclose(problem.risk(problem.prior.color(w)), exact, atol=1e-12)

@@ -1,0 +1,24 @@
+# The names of pac.results: one line each. `results.py` imports them from here when they are first used.
+from .analysis.evaluate import AUCComparison as AUCComparison
+from .analysis.evaluate import AUCInterval as AUCInterval
+from .analysis.maximize import EvidenceMaximum as EvidenceMaximum
+from .analysis.scorecard import Scorecard as Scorecard
+from .analysis.select_gamma import GammaSelection as GammaSelection
+from .analysis.threshold import Threshold as Threshold
+from .certify.certificate import Certificate as Certificate
+from .certify.held_out import HoldOutCertificate as HoldOutCertificate
+from .certify.held_out import SplitCertificate as SplitCertificate
+from .ep.leave_out import LeaveOut as LeaveOut
+from .ep.loop import ConvergenceWarning as ConvergenceWarning
+from .ep.loop import UnsupportedError as UnsupportedError
+from .ep.plan import Plan as Plan
+from .model.approximation import EPApproximation as EPApproximation
+from .model.approximation import ImportanceSample as ImportanceSample
+from .model.auc_term import NotLinearGaussianError as NotLinearGaussianError
+from .model.inference import ScaleWarning as ScaleWarning
+from .model.nested import NestedApproximation as NestedApproximation
+from .model.results import without_data as without_data
+from .problem.provenance import Provenance as Provenance
+from .smc.log_evidence import LogEvidence as LogEvidence
+from .smc.tempering import TemperingWarning as TemperingWarning
+from .tune.evidence import LengthscaleChoice as LengthscaleChoice

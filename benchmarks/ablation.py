@@ -176,10 +176,10 @@ def choosing(n, d):
                 best = choice.candidates[choice.chosen]
             else:
                 assigned = search_gamma.assign_folds(problem.pairs, 5)
-                folds = search_gamma.leave_out_folds(problem, assigned, change(choose_plan(problem)))
                 whole = fit_by_options(problem, accuracy="path", n_jobs=1)
+                folds = search_gamma.leave_out_folds(problem, assigned, change(choose_plan(problem)), whole)
                 found, chosen = search_gamma.choose_among(
-                    lambda gamma: search_gamma.held_out(whole, folds, gamma=gamma, n_jobs=1), None, problem.pairs
+                    lambda gamma: search_gamma.held_out(folds, gamma, n_jobs=1), None, problem.pairs
                 )
                 best = found[chosen]
         return Outcome(others={"gamma": best.gamma, "AUC of folds": best.auc.mean()})
@@ -300,12 +300,6 @@ STRATEGIES = (
         "Newton's steps, pairs sampled anew before each (_Run.near)",
         [(subsample._Run, "near", lambda self, q, off: (q, 1.0))],
         lambda: [*LARGE(), linear(1_000_000, 10, False)],
-    ),
-    Strategy(
-        "fine",
-        "a table of their own for pairs of one weight (band)",
-        [(subsample_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))],
-        LARGE,
     ),
     Strategy(
         "constant",

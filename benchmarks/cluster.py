@@ -83,7 +83,7 @@ def shared_pairs(n):
             alone.sweep()
             both.sweep()
     print(f"## {n} rows, {problem.pairs.n_pairs:.2g} pairs, d = 10, all compared, in {SHARDS} shards\n")
-    print("| a sweep | one worker | two workers |\n|---|---:|---:|")
+    print(f"| a sweep over {problem.pairs.n_pairs:.0e} pairs, d = 10 | one worker | two workers |\n|---|---:|---:|")
     print(f"| elapsed s | {min(alone.elapsed):.2f} | {min(both.elapsed):.2f} |")
     print(f"| CPU s of the workers together | {min(alone.cpu):.2f} | {min(both.cpu):.2f} |")
     print(f"| CPU s of client and scheduler | {min(alone.empty):.3f} | {min(both.empty):.3f} |\n")

@@ -187,13 +187,20 @@ def main():
     parser.add_argument("--precision", action="store_true", help="of precision-recall curves, in 150 data sets at 0.9")
     arguments = parser.parse_args()
     if arguments.precision:
+        recalls = (0.2, 0.5, 0.8)
+        print(f"| n+ | n- | shift | average precision | {' | '.join(f'at recall {recall:g}' for recall in recalls)} |")
+        print("|---:|---:|---:|---:|---:|---:|---:|")
         for sizes in ((18, 42), (20, 180), (80, 720)):
             for shift in (1.0, 2.0):
-                print(*sizes, shift, measure_precision(150, *sizes, 0.9, shift=shift))
+                covered = measure_precision(150, *sizes, 0.9, recalls, shift).values()
+                print(f"| {sizes[0]} | {sizes[1]} | {shift:g} | {' | '.join(f'{share:.2f}' for share in covered)} |")
         return
     if arguments.bands:
+        rates = (0.02, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9)
+        print(f"| n+ | n- | {' | '.join(f'at FPR {rate:g}' for rate in rates)} |\n|{'---:|' * (2 + len(rates))}")
         for sizes in ((50, 50), (100, 200)):
-            print(*sizes, measure_bands(50, *sizes, 0.9))
+            covered = measure_bands(50, *sizes, 0.9, rates).values()
+            print(f"| {sizes[0]} | {sizes[1]} | {' | '.join(f'{share:.2f}' for share in covered)} |")
         return
     if arguments.deployed:
         for n_test in (60, 120, 400):

@@ -29,7 +29,8 @@ from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.sweep import sweep_sums
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import Settings, prior_path, run_tempering
+from pymc_pacauc.smc.paths import prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 from tests.oracles import exact_plane, plane_data
 
 SHIPPED = ("pima", "spect", "glass", "credit", "dna")

@@ -26,7 +26,9 @@ from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import Settings, combine, prior_path, run_tempering
+from pymc_pacauc.smc.log_evidence import combine
+from pymc_pacauc.smc.paths import prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 from tests.oracles import sparse_data
 
 RUNS = 4

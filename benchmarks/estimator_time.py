@@ -50,7 +50,7 @@ def timed(function):
 def by_part(X, y):
     """CPU seconds of one fit, and of its parts, by wrapping the functions that do them."""
     spent = {}
-    wrapped = {(posterior, "choose_shrinkage"): "prior", (gamma, "held_out"): "folds", (posterior, "fit"): "fits"}
+    wrapped = {(posterior, "choose_prior"): "prior", (gamma, "held_out"): "folds", (posterior, "fit"): "fits"}
     originals = {key: getattr(*key) for key in wrapped}
 
     def wrap(function, name):

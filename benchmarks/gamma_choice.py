@@ -5,7 +5,7 @@ n+ n-); beyond that, posteriors differ only in how strictly the best orders are 
 all rows and in every fold, can be chosen. (`pac.select_gamma` has a smaller grid and another rule.)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.leave_out import split_groups
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.tune.gamma import fits_along_gamma
+from pymc_pacauc.tune.gamma import fits_along
 
 FOLDS = 5
 SMALLEST = 0.25  # times n+ n- / n
@@ -53,7 +53,8 @@ def cross_validate(design, y, gammas, rng, repeats=1):
     folds = [split_groups(problem.pairs, comparison_folds(problem.pairs, number, rng)) for _ in range(repeats)]
     options = {"refine": MOST_SWEEPS, "tolerance": FOLD_TOLERANCE, "n_jobs": 1}
     good = []
-    for at in fits_along_gamma(problem, gammas, "ep", accuracy="path", n_jobs=1):
+    along = [replace(problem, gamma=float(gamma)) for gamma in gammas]
+    for at in fits_along(along, accuracy="path", n_jobs=1):
         left = [at.leave_out(each, gamma=at.problem.gamma, **options) for each in folds]
         if at.converged and max(each.change.max() for each in left) < FOLD_TOLERANCE:
             aucs = [[each.group_auc.mean(), each.group_expected_auc.mean()] for each in left]

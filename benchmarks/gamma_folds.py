@@ -54,9 +54,9 @@ def aucs(left):
 def chosen(problem):
     """The gamma chosen, over that chosen with folds that are refitted."""
     found = search.choose_gamma(problem, n_jobs=1)
-    folds = search.leave_out_folds(problem, found.folds, replace(choose_plan(problem), folds="removed sites"))
     whole = fit(problem, accuracy="path", n_jobs=1)
-    evaluate = partial(search.held_out, whole, folds, sweeps=100, tolerance=1e-2, n_jobs=1)
+    folds = search.leave_out_folds(problem, found.folds, replace(choose_plan(problem), folds="removed sites"), whole)
+    evaluate = partial(search.held_out, folds, sweeps=100, tolerance=1e-2, n_jobs=1)
     candidates, best = search.choose_among(lambda gamma: evaluate(gamma=gamma), None, problem.pairs)
     return found.gamma / candidates[best].gamma
 

@@ -27,7 +27,8 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.risk import LinearRisk, empirical_risk
 from pymc_pacauc.ep.plan import Subsample, choose_plan
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
+from pymc_pacauc.smc.paths import bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 
 MOST_COMPARED_WITH_ALL = 16_000
 TIMES_AS_MANY = 16

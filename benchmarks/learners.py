@@ -18,7 +18,8 @@ from benchmarks import paper_methods
 from benchmarks.baselines import fit_bayesian_logit
 from benchmarks.gamma_choice import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
+from pymc_pacauc.smc.paths import bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 
 PENALTIES = np.geomspace(1e-4, 1e2, 7)
 ROUNDS = (25, 50, 100, 200, 300)

@@ -1,4 +1,4 @@
-"""Tables that benchmarks print, kept in one file and shown on the pages.
+"""Tables and blocks of text that benchmarks print, kept in one file and shown on the pages.
 
     python -m benchmarks.measured multi_class --data FOLDER    # runs that benchmark, keeps its tables, renews the pages
     python -m benchmarks.measured                              # renews the pages from the file
@@ -29,8 +29,8 @@ BLOCK = re.compile(
 
 
 def tables_of(text):
-    """Markdown tables in a text, each a list of lines."""
-    found = re.findall(r"(?:^\|.*\n?)+", text, re.M)
+    """Markdown tables, and fenced blocks of text, in what was printed; each a list of lines."""
+    found = re.findall(r"(?:^\|[^\n]*\n?)+|^```text\n.*?^```$", text, re.M | re.S)
     return [table.rstrip("\n").split("\n") for table in found]
 
 
@@ -47,11 +47,19 @@ def wanted(block, tables):
     return "\n".join(tables[block["command"]][int(block["number"] or 1) - 1])
 
 
+def renewed(block, tables):
+    """The block with the table that was kept, or as it is if its benchmark has not been run."""
+    if block["command"] not in tables:
+        return block[0]
+    start, end = (at - block.start() for at in block.span("table"))
+    return block[0][:start] + wanted(block, tables) + block[0][end:]
+
+
 def renew_pages():
     tables = kept()
     for path in pages():
         text = path.read_text(encoding="utf-8")
-        new = BLOCK.sub(lambda block: block[0].replace(block["table"], wanted(block, tables)), text)
+        new = BLOCK.sub(lambda block: renewed(block, tables), text)
         if new != text:
             path.write_text(new, encoding="utf-8")
             print(f"renewed {path.relative_to(DOCS.parent)}")

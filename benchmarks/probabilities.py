@@ -40,7 +40,7 @@ def one(n, k, rng):
 
     peer = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[:n], y[:n])
     [score] = pac.AUCClassifier(calibration="sigmoid").fit(X[:n], y[:n]).scores_
-    steps = calibrate(score.posterior, score.place, sample_weight=None, calibration="isotonic", folds=5)
+    steps = calibrate(score.posterior, score.outcome, sample_weight=None, calibration="isotonic", folds=5)
     base = np.full(4000, y[:n].mean())
     found = [peer.predict_proba(X[n:])[:, 1], *(each.probability(X[n:])[:, 1] for each in (score, steps))]
     return [loss(each) for each in (base, *found)]

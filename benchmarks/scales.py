@@ -16,7 +16,8 @@ import numpy as np
 import pymc_pacauc as pac
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import Settings, prior_path, run_tempering
+from pymc_pacauc.smc.paths import prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 from pymc_pacauc.theorems import default_gamma
 
 

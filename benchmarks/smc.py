@@ -31,7 +31,8 @@ import pymc_pacauc as pac
 from benchmarks.smc_peers import PARTICLES, blackjax_smc, particles_smc, pymc_smc
 from pymc_pacauc import fitting
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
+from pymc_pacauc.smc.paths import bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 
 PAPER = "the paper's: one random-walk move"
 

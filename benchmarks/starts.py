@@ -29,10 +29,11 @@ from scipy import stats
 from pymc_pacauc import datasets, fitting
 from pymc_pacauc.comparison.risk import linear_risk
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import ModelPath, Path, Settings, bridge_path, prior_path, run_tempering
 from pymc_pacauc.smc.coordinates import Fit
-from pymc_pacauc.smc.tempering import TemperingWarning
+from pymc_pacauc.smc.paths import Path, bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings, TemperingWarning, run_tempering
 from tests.marginals import Marginal, exact_marginal, exact_single
+from tests.paths import ModelPath
 
 TAIL = 0.02
 PRIOR_MEAN, PRIOR_COVARIANCE = np.array([0.8, -0.5]), np.array([[2.0, 1.2], [1.2, 1.0]])

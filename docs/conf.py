@@ -40,7 +40,7 @@ nitpicky = False
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
-nb_execution_timeout = 180
+nb_execution_timeout = 600  # seconds for a cell, of a machine with much other work
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
@@ -99,7 +99,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "doc_module": ("pymc_pacauc",),
     "backreferences_dir": "gallery/backreferences",
-    "first_notebook_cell": "# Outside a clone: %pip install 'pymc-pacauc[plots,sklearn]'\n%matplotlib inline",
+    "first_notebook_cell": "# Outside a clone: %pip install 'pymc-pacauc[plots,sklearn,survival]'\n%matplotlib inline",
 }
 
 

@@ -11,10 +11,6 @@ granted five times a good one that is refused, as the bank did.
 import argparse
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd

@@ -54,7 +54,7 @@ left.errorbar(middle, position, xerr=bars, fmt="o", color="#0072B2", capsize=3, 
 left.plot(cox.coef_ / np.linalg.norm(cox.coef_), position, "x", color="#D55E00", markersize=8, label="Cox")
 left.axvline(0, color="black", linewidth=0.5)
 left.set(yticks=position, yticklabels=frame.columns, xlabel="coefficient, of a vector of length one")
-left.legend(frameon=False, loc="lower right")
+left.legend(frameon=False, loc="upper left")
 scores = pac.predict_scores(approx, X[~train], random_seed=1)
 pac.plots.plot_survival(scores, days[~train], event[~train], ax=right)
 right.set_xlabel("days")

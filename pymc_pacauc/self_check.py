@@ -22,7 +22,7 @@ from pymc_pacauc.datasets import load_pima
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.numerics import FloatArray, Mask
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
-from pymc_pacauc.smc import prior_path
+from pymc_pacauc.smc.paths import prior_path
 from pymc_pacauc.smc.tempering import Settings, run_tempering
 
 PACKAGES = ("pymc", "pytensor", "arviz", "numpy", "scipy", "numba", "xarray", "pandas", "scikit-learn", "dask")

@@ -17,6 +17,7 @@ NAMES = [
     "hierarchical_hospitals",
     "credit_loans",
 ]
+NEEDS = {"survival_gbsg2": "sksurv", "hierarchical_hospitals": "lifelines"}  # of the extra "docs"
 FOLDER = Path(__file__).parents[1] / "examples"
 
 
@@ -24,8 +25,8 @@ FOLDER = Path(__file__).parents[1] / "examples"
 @pytest.mark.parametrize("name", NAMES)
 def test_examples_end_in_a_figure(name, tmp_path, monkeypatch):
     plt = pytest.importorskip("matplotlib.pyplot")
-    if name == "survival_gbsg2":
-        pytest.importorskip("sksurv")
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     plt.close("all")
     plt.switch_backend("Agg")
     monkeypatch.setattr(plt, "show", lambda: None)

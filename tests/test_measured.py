@@ -47,5 +47,18 @@ def test_no_table_beside_a_command_was_typed():
             assert set(numbers) <= set(printed)
 
 
+def test_no_number_in_prose_was_typed():
+    """Numbers with two decimals or more, outside of code and tables of their own, were printed by a script."""
+    written = "".join(path.read_text(encoding="utf-8") for path in pages() if path.name in WRITTEN_BY_SCRIPTS)
+    printed = set(re.findall(r"\d+\.\d+", written + str(kept())))
+    for path in [*pages(), DOCS.parent / "README.md"]:
+        if path.name in WRITTEN_BY_SCRIPTS:
+            continue
+        text = BLOCK.sub("", path.read_text(encoding="utf-8"))
+        text = re.sub(r"^```.*?^```|`[^`]*`|arXiv[: ]*[\d.]+|Python 3\.\d+|\b3\.1\d\b", "", text, flags=re.M | re.S)
+        found = set(re.findall(r"(?<![\w.-])\d+\.\d{2,}(?![\d.])", text))
+        assert found <= printed, f"{name_of(path) if path.is_relative_to(DOCS) else path.name}: {found - printed}"
+
+
 def test_tables_are_found():
     assert tables_of("a\n| b |\n|---|\n| c |\n\nd | e\n| f |\n") == [["| b |", "|---|", "| c |"], ["| f |"]]

@@ -48,7 +48,7 @@ def test_folds_choose_gamma_by_the_method_asked_for(method):
     problem = linear_gaussian_problem(X, X[:, 0] + rng.normal(size=40) > 0.0, gamma=40.0)
     fold = np.arange(40) % 2
     [paths] = leave_out_folds(problem, fold[None], choose_plan(problem, method=method))
-    scores = paths.leave_out(40.0, refine=200, tolerance=1e-8, of_draws=False).scores
+    scores = paths(40.0, refine=200, tolerance=1e-8, of_draws=False).scores
 
     def off(method):
         stay = replace(problem, pairs=problem.pairs.among(fold == 1))
@@ -64,8 +64,9 @@ def test_the_shrunk_prior_has_the_covariance_that_it_says():
     X = rng.normal(size=(60, 3)) @ [[1.0, 0.8, 0.0], [0.0, 1.0, -0.7], [0.0, 0.0, 2.0]]
     weights = rng.gamma(2.0, size=60)
     problem = linear_gaussian_problem(X, X[:, 0] > 0.0, gamma=10.0)
-    prior = shrunk_prior(problem, 0.3, weights).prior
-    expected = np.linalg.inv(0.7 * np.cov(X.T, bias=True, aweights=weights) + 0.3 * np.eye(3))
+    S = np.cov(X.T, bias=True, aweights=weights)
+    prior = shrunk_prior(problem, 0.3, S).prior
+    expected = np.linalg.inv(0.7 * S + 0.3 * np.eye(3))
     np.testing.assert_allclose(prior.covariance, expected, rtol=1e-10)
     np.testing.assert_allclose(prior.whiten(prior.color(X)), X, atol=1e-10)
 

@@ -25,7 +25,7 @@ from pymc_pacauc.estimator.posterior import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.problem.provenance import fitted_to_problem
-from pymc_pacauc.smc import Settings
+from pymc_pacauc.smc.tempering import Settings
 from pymc_pacauc.tune.gamma import (
     FOLD_TOLERANCE,
     assign_folds,
@@ -81,8 +81,8 @@ def weighted(problem, fold):
     """Selection among problems that are not for fold paths."""
     pairs = problem.pairs.times(np.random.default_rng(1).gamma(4.0, size=problem.n))
     problem = replace(problem, pairs=pairs)
-    left_out = leave_out_folds(problem, fold[None], choose_plan(problem))
-    return held_out(fit(problem, n_jobs=1), left_out, gamma=problem.gamma, n_jobs=1).auc.mean()
+    left_out = leave_out_folds(problem, fold[None], choose_plan(problem), fit(problem, n_jobs=1))
+    return held_out(left_out, problem.gamma, n_jobs=1).auc.mean()
 
 
 def spikes(problem, fold):

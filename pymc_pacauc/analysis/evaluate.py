@@ -176,6 +176,7 @@ class Labelled:
         mean: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Labelled:
+        """Read scores of any form with the labels of their rows; arguments are those of :func:`roc`."""
         check_probability("ci_prob", ci_prob)
         draws, mask = labelled_draws(scores, y, positive)
         code = np.arange(mask.size) if groups is None else group_codes(groups, mask.size)
@@ -193,6 +194,7 @@ class Labelled:
 
     @property
     def words(self) -> str:
+        """What the independent units are."""
         return "groups" if self.grouped else "rows"
 
     @property

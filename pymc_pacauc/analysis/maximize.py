@@ -49,7 +49,7 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, Spikes, check_gamma, default_inclusion_probability, spike_slab_problem
 from pymc_pacauc.problem.provenance import sides
 from pymc_pacauc.theorems import theorem_defaults
-from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Point, Search, find_mode, flat_directions
+from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Point, find_mode, flat_directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +204,7 @@ def maximize_evidence(
     try:
         flat, free = flat_directions(problem_at, start)
         with LateBar("Evaluations of the evidence", column, show=progressbar) as bar:
-            if free.shape[1]:
-                found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free)
-            else:
-                found = Search(density.at(start), [(density.points[0], np.zeros(0))], True, "every direction is flat")
+            found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free)
         best = found.best.phi
         space.write(best)
         for variable in space.variables if free.shape[1] else ():

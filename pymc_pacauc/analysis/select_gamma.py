@@ -45,14 +45,15 @@ from pymc_pacauc.model.auc_term import AUCTerm, NotLinearGaussianError, found_te
 from pymc_pacauc.model.compat import LateBar, track
 from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.model.idata import draws_to_inference_data
-from pymc_pacauc.model.read import joined_pairs, linear_terms, problem_of
+from pymc_pacauc.model.read import ModelProblem, joined_pairs, linear_terms, problem_of
 from pymc_pacauc.model.results import as_result, fitted_to
 from pymc_pacauc.model.score_function import read_scores
 from pymc_pacauc.numerics import FloatArray, check_choice, effective_sample_size, log_mean_exp, normalise
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
-from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
 from pymc_pacauc.smc.log_evidence import combine, stage_variance
+from pymc_pacauc.smc.paths import prior_path
+from pymc_pacauc.smc.tempering import Settings, Stage, State, run_tempering
 from pymc_pacauc.tune import gamma as rule
 from pymc_pacauc.tune.coverage import coverage_gamma
 
@@ -276,33 +277,34 @@ def select_gamma(
     terms = [] if model is None else found_terms(model)
     holders = _gamma_data(model, terms) if set_data else {}
     groups = _same_rows(terms, groups) if len(terms) > 1 else groups
+    source: ModelProblem | None = None
     if method == "smc":
         if model is None:
             raise ValueError('method="smc" takes a PyMC model; for a problem of arrays use method="ep" or "vb".')
         rng, target = get_random_generator(random_seed), tempered_model(model)
         choice, at = choose_tempered(target, gammas, folds, groups=groups, rng=rng, progressbar=progressbar)
         rows = [_row(at(each.gamma).result) for each in choice.candidates]
-        selection = _selection(rows, at(choice.gamma).draws(model, rng), "auc", "SMC", choice)
+        found: Found = rows, at(choice.gamma).draws(model, rng), choice
     else:
-        source = None if model is None else _source(model)
-        if source is None:
-            assert problem is not None
-            record = fitted_to_problem(problem, METHODS[method])
-        else:
+        if problem is None:
+            source = _source(model)
             problem = source.problem
             record = fitted_to(source.model, METHODS[method], problem, terms)
+        else:
+            record = fitted_to_problem(problem, METHODS[method])
         with LateBar(f"{METHODS[method]} along gamma", show=progressbar) as bar:
             if criterion == "certificate":
-                selection = _by_certificate(problem, record, gammas, method, bar)
+                found = _by_certificate(problem, record, gammas, method, bar)
             elif criterion == "coverage":
-                selection = _by_coverage(problem, record, bar)
+                found = _by_coverage(problem, record, bar)
             else:
                 options = {"method": method, "client": client}
-                selection = _by_folds(problem, record, gammas, bar, options, folds=folds, groups=groups)
-        _tell_unconverged(selection, gammas)
-        if source is not None:
-            found = selection.refit
-            selection = replace(selection, refit=EPApproximation(found, replace(source, problem=found.problem)))
+                found = _by_folds(problem, record, gammas, bar, options, folds=folds, groups=groups)
+    selection = _selection(*found, criterion, {**METHODS, "smc": "SMC"}[method])
+    _tell_unconverged(selection, gammas)
+    if source is not None:
+        fitted = selection.refit
+        selection = replace(selection, refit=EPApproximation(fitted, replace(source, problem=fitted.problem)))
     for holder, share in holders.items():
         holder.set_value(np.asarray(selection.best * share, dtype=holder.type.dtype))
     return selection
@@ -322,22 +324,26 @@ def _check(method: str, criterion: str, client: Any) -> None:
 # -- expectation propagation -----------------------------------------------------------------------------------------
 
 
-def _source(model: pm.Model) -> Any:
+Found = tuple[list[dict[str, Any]], Any, rule.GammaChoice | None]  # rows of the table, the refit, the choice by folds
+
+
+def _source(model: pm.Model | None) -> ModelProblem:
     try:
-        return problem_of(model)
+        return problem_of(pm.modelcontext(model))
     except NotLinearGaussianError as error:
         raise NotLinearGaussianError(f'{error} For those, pac.select_gamma(model, method="smc").') from None
 
 
 def _by_folds(
     problem: Problem, record: Provenance, gammas: ArrayLike | None, bar: LateBar, options: dict[str, Any], **folds: Any
-) -> GammaSelection:
+) -> Found:
     """Choose by folds, with a fit at each gamma; where gamma was chosen on some of the rows, at the choice alone."""
     total = rule.gamma_grid(row_shares(problem.pairs), gammas).size + 1
     choice = rule.choose_gamma(problem, gammas, callback=lambda done: bar.update(done, total), **folds, **options)
     grid = np.array([each.gamma for each in choice.candidates])
     some = choice.rows < problem.compared_rows.size
-    fits = [] if some else list(rule.fits_along_gamma(problem, grid, accuracy="path", **options))
+    along = [] if some else [replace(problem, gamma=float(gamma)) for gamma in grid]
+    fits = list(rule.fits_along(along, accuracy="path", **options))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
         start = None if some else fits[choice.chosen]
@@ -346,12 +352,10 @@ def _by_folds(
     blank = {**dict.fromkeys(found, np.nan), "converged": True}
     rows = [blank if some or each is start else _row(ArrayResult(each, record)) for each in fits or grid]
     rows[choice.chosen] = found
-    return _selection(rows, final, "auc", METHODS[options["method"]], choice)
+    return rows, final, choice
 
 
-def _by_certificate(
-    problem: Problem, record: Provenance, gammas: ArrayLike | None, method: str, bar: LateBar
-) -> GammaSelection:
+def _by_certificate(problem: Problem, record: Provenance, gammas: ArrayLike | None, method: str, bar: LateBar) -> Found:
     """Return the fit along the grid with the best certificate."""
     check_certifiable(record)
     if record.tuned_prior:
@@ -359,20 +363,20 @@ def _by_certificate(
     shares = row_shares(problem.pairs)
     grid = rule.certificate_gammas(shares) if gammas is None else rule.gamma_grid(shares, gammas)
     fits = []
-    for each in rule.fits_along_gamma(problem, grid, method):
+    for each in rule.fits_along((replace(problem, gamma=float(gamma)) for gamma in grid), method):
         fits.append(each)
         bar.update(len(fits), grid.size)
     rows = [_row(ArrayResult(each, record)) for each in fits]
     best = int(np.nanargmax([row["certified_auc"] for row in rows]))
-    return _selection(rows, fits[best], "certificate", METHODS[method])
+    return rows, fits[best], None
 
 
-def _by_coverage(problem: Problem, record: Provenance, bar: LateBar) -> GammaSelection:
+def _by_coverage(problem: Problem, record: Provenance, bar: LateBar) -> Found:
     """Return the path to the calibrated gamma as a table."""
     choice = coverage_gamma(problem, callback=lambda done: bar.update(done, max(done, 5)))
     path = sorted(zip(choice.fits, choice.path, strict=True), key=lambda step: step[0].problem.gamma)
     rows = [{**_row(ArrayResult(each, record)), "coverage_ratio": at.ratio} for each, at in path]
-    return _selection(rows, choice.fit, "coverage", "EP")
+    return rows, choice.fit, None
 
 
 def _row(result: Any) -> dict[str, Any]:
@@ -402,7 +406,7 @@ def _tell_unconverged(selection: GammaSelection, gammas: ArrayLike | None) -> No
 
 
 def _selection(
-    rows: list[dict[str, Any]], refit: Any, criterion: str, method: str, choice: rule.GammaChoice | None = None
+    rows: list[dict[str, Any]], refit: Any, choice: rule.GammaChoice | None, criterion: str, method: str
 ) -> GammaSelection:
     """Put columns about held-out rows, by the folds of a ``choice``, before those about training rows."""
     training = pd.DataFrame(rows)

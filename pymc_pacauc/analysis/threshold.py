@@ -421,7 +421,8 @@ def decision_curve(
         Over ``probability``: ``net_benefit`` (true positives per row) of the mean score with ``lower`` and ``upper``
         over rows, ``threshold``, ``fpr`` and ``tpr``; ``net_benefit_of_draw`` with ``of_draw_lower`` and
         ``of_draw_upper``, over rows and draws, if a draw is compared with the threshold: the expected utility over the
-        posterior; ``treat_all``. Attributes ``prevalence``, ``ci_prob``, ``n_pos``, ``n_neg``, ``draws``.
+        posterior; ``treat_all``. Attributes ``prevalence``, ``ci_prob``, ``n_pos``, ``n_neg``,
+        ``n_groups`` (0), ``draws``.
 
     Raises
     ------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -24,7 +24,8 @@ from distributed.scheduler import KilledWorker
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.numerics import check_whole, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.smc import Settings, State, bridge_path, prior_path, run_tempering
+from pymc_pacauc.smc.paths import bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings, State, run_tempering
 
 PATIENCE = 30.0  # seconds without any worker after which a cluster is lost
 
@@ -122,12 +123,6 @@ def _while_connected(client: Client) -> Iterator[None]:
         raise _lost(client) from error
 
 
-def map_with(client: Client, function: Callable[[Any, Any], Any], common: Any, items: Iterable[Any]) -> list[Any]:
-    """Compute ``function(common, item)`` for each item; ``common`` is sent to every worker once."""
-    [held] = hold(client, [common])
-    return gather(client, [submit(client, function, [held], item)[0] for item in items])
-
-
 def _identity(data: Any) -> Any:
     return data
 
@@ -165,7 +160,7 @@ def run_chains(
     chains : int
         Number of runs.
     settings : Settings, optional
-        Settings of each run, by default those of :class:`~pymc_pacauc.smc.Settings`.
+        Settings of each run, by default those of :class:`~pymc_pacauc.smc.tempering.Settings`.
     client : dask.distributed.Client
         The cluster.
     start : Fit, optional
@@ -176,7 +171,7 @@ def run_chains(
     Returns
     -------
     list of State
-        The final states, with particles and evidence, as :func:`~pymc_pacauc.smc.run_tempering` returns them.
+        The final states, with particles and evidence, as :func:`~pymc_pacauc.smc.tempering.run_tempering` returns them.
 
     Raises
     ------
@@ -202,7 +197,9 @@ def run_chains(
     if start is not None:
         path = bridge_path(path, start.posterior.mean, start.posterior.covariance)
     run = partial(_run, settings=Settings() if settings is None else settings)
-    return map_with(client, run, path, np.random.SeedSequence(random_seed).spawn(chains))
+    held = hold(client, [path])  # sent once
+    seeds = np.random.SeedSequence(random_seed).spawn(chains)
+    return gather(client, [future for seed in seeds for future in submit(client, run, held, seed)])
 
 
 def _run(path: Any, seed: np.random.SeedSequence, settings: Settings) -> State:

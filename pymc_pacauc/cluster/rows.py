@@ -35,7 +35,7 @@ from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_
 from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, LENGTH_MATTERS, check_count
 from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of, warn_of_subsample
-from pymc_pacauc.ep.subsample import LINEAR_ERROR, deviations, first_order_error, other_samples, repeated_error
+from pymc_pacauc.ep.subsample import LINEAR_ERROR, deviations, error_of_sampling, other_samples
 from pymc_pacauc.ep.sweep import SiteSums
 from pymc_pacauc.numerics import FloatArray, finite_array
 from pymc_pacauc.problem.problem import Problem, check_gamma
@@ -334,9 +334,10 @@ def _error(
 
     times = other_samples(q.mean.size)
     others = [partial(run.sums, run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups)) for _ in range(times)]
-    error = first_order_error(target, q, log_evidence, others, 1.0)
+    error = error_of_sampling(target, q, log_evidence, others, 1.0)
     if not (error.mean <= LINEAR_ERROR and q.mean.size > LENGTH_MATTERS):
-        error = repeated_error(target, q, log_evidence, others, 1.0, FINE_TOLERANCE, max_sweeps)
+        refit = {"tolerance": FINE_TOLERANCE, "max_sweeps": max_sweeps}
+        error = error_of_sampling(target, q, log_evidence, others, 1.0, **refit)
     if run.within == run.total:
         return error, ""
     into = max(2, math.ceil(groups))

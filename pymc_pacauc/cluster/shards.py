@@ -71,7 +71,7 @@ def add_up(parts: list[SiteSums]) -> SiteSums:
     return SiteSums(*(sum(values) for values in zip(*(vars(each).values() for each in parts), strict=True)))
 
 
-def total(client: Client, parts: Sequence[Any], q: NaturalGaussian, **options: float) -> SiteSums:
+def total(client: Client, parts: Sequence[Any], q: NaturalGaussian, **options: Any) -> SiteSums:
     """Compute :func:`sums` of all parts under q on the workers, in one round, and add them up."""
     of_part = partial(sums, precision=q.precision, shift=q.shift, **options)
     return add_up(gather(client, submit(client, of_part, parts)))

@@ -45,9 +45,9 @@ from pymc_pacauc.ep.loop import (
     POLICY,
     WARM,
     ConvergenceWarning,
-    GaussianSweep,
+    GaussianSolution,
     Interventions,
-    Solution,
+    SumsAt,
     after_last_sweep,
     gaussian_iteration,
     policy_for,
@@ -89,10 +89,6 @@ class EvidenceGradient:
     def variances(self) -> FloatArray:
         return np.diagonal(self.covariance).copy()
 
-    def along(self, direction: FloatArray) -> float:
-        """Derivative when the prior covariance moves along ``direction`` = dSigma/dxi."""
-        return float(np.sum(self.covariance * direction))
-
 
 def evidence_gradient(posterior: GaussianPosterior) -> EvidenceGradient:
     """Differentiate EP's log evidence in the prior, at the fixed point ``posterior``."""
@@ -105,11 +101,9 @@ def evidence_gradient(posterior: GaussianPosterior) -> EvidenceGradient:
 
 
 Callback = Callable[[dict[str, float]], None]
-SumsAt = Callable[[NaturalGaussian], SiteSums]
-Found = Solution[NaturalGaussian, GaussianSweep]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class EPFit(Fit):
     """Result of :func:`~pymc_pacauc.ep.fit.fit` for a Gaussian prior; a :class:`~pymc_pacauc.ep.results.Fit`.
 
@@ -233,24 +227,12 @@ class EPFit(Fit):
             found = solve_fixed_point(
                 iteration, q if start is None else start, POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
             )
-            end = found.following
-            if found.converged:
-                end = after_last_sweep(iteration, found)
-            if not sweeps:
-                end = found.point
+            end = after_last_sweep(iteration, found) if sweeps else found.point
             return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, restarted=start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
             most = math.inf if self.subsample is None else MOST_PAIRS
             return leave_out_pairs(self.problem, refit, groups, most_inside=most, **options)
-
-    def __repr__(self) -> str:
-        state = "converged" if self.converged else "NOT converged"
-        sampled = "" if self.subsample is None else f"{self.pairs_used} pairs, "
-        return (
-            f"EPFit(d={self.problem.d}, gamma={self.problem.gamma:g}, {sampled}log_evidence={self.log_evidence:.3f}, "
-            f"expected_risk={self.expected_risk:.4f}, {state} in {self.sweeps} sweeps)"
-        )
 
 
 def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: Callback | None = None) -> EPFit:
@@ -279,7 +261,7 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
 
 
 def as_fit(
-    problem: Problem, plan: Plan, table: SiteTable, found: Found, sweeps: int | None = None, **more: Any
+    problem: Problem, plan: Plan, table: SiteTable, found: GaussianSolution, sweeps: int | None = None, **more: Any
 ) -> EPFit:
     """Make the result of a solution, and warn if it did not converge; ``sweeps``: how many the warning reports."""
     fit = EPFit(
@@ -301,7 +283,7 @@ def as_fit(
     return fit
 
 
-def _lost(found: Found, plan: Plan) -> bool:
+def _lost(found: GaussianSolution, plan: Plan) -> bool:
     """Return whether sweeps from the prior did not converge, so that a path of growing gammas is worth trying.
 
     It converges for 12 of 14 such fits, as where data contradict the prior mean.
@@ -310,13 +292,13 @@ def _lost(found: Found, plan: Plan) -> bool:
     return begun and not (found.converged or found.interrupted) and len(found.history) >= MAX_SWEEPS
 
 
-def _better(one: Found, other: Found) -> tuple[Found, tuple[float, ...]]:
+def _better(one: GaussianSolution, other: GaussianSolution) -> tuple[GaussianSolution, tuple[float, ...]]:
     """Return the solution with the higher log evidence; and the other's log evidence, if it is another fixed point.
 
     A solution that has not converged is judged by its variational bound, which is below log Z for any q.
     """
 
-    def known(found: Found) -> float:
+    def known(found: GaussianSolution) -> float:
         value = possible(found.seen.log_evidence) if found.converged else found.seen.bound
         return value if np.isfinite(value) else -np.inf
 
@@ -336,7 +318,7 @@ def _solve(
     plan: Plan,
     n_jobs: int | None,
     callback: Callback | None,
-) -> Found:
+) -> GaussianSolution:
     """Solve for EP's fixed point in the problem's reduced coefficients, from ``start`` or as the plan says."""
     k = problem.scores.reduced.dimension
     sums_by = partial(_sums_here, n_jobs) if plan.where == "threads" else plan.where

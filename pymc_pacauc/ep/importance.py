@@ -43,6 +43,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,30 +105,6 @@ def importance_draws(
     return WeightedDraws(theta, risk, log_weights)
 
 
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """``log_weights`` = log(exact / q) of fixed directions, shape (draws,); the mean weight estimates the evidence."""
-
-    log_weights: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class DirectionWeights(Weights):
-    """Weights, and the corrections of the moments of the direction that follow from them.
-
-    Attributes
-    ----------
-    mean, second
-        Corrections of E[e] (k,) and E[e e'] (k, k).
-    error
-        Monte Carlo error of the corrected mean, in posterior standard deviations, the largest of all coefficients.
-    """
-
-    mean: FloatArray
-    second: FloatArray
-    error: float
-
-
 class FreeLengthPosterior(GaussianPosterior):
     """Directions of the Gaussian ``q``, weighted by the exact posterior, with the exact distribution of the length.
 
@@ -156,26 +133,29 @@ class FreeLengthPosterior(GaussianPosterior):
         return e, log_weights
 
     @cached_property
-    def weights(self) -> DirectionWeights | None:
-        """The correction by weighted directions; None where it would cost too much, or its weights degenerate."""
+    def log_weights(self) -> FloatArray | None:
+        """log(exact / q) of the fixed directions; None where that would cost too much, or weights degenerate."""
         if self.problem.n * DIRECTIONS > MOST_SCORES:
             return None
-        e, log_weights = self._fixed
-        if not trustworthy(log_weights):
-            return None
-        trimmed = trim(log_weights)
+        log_weights = self._fixed[1]
+        return log_weights if trustworthy(log_weights) else None
+
+    @cached_property
+    def _correction(self) -> tuple[Any, Any, float]:
+        """What weights add to E[e], (m,), and to E[e e'], (m, m); and the error of the mean, in sds."""
+        if self.log_weights is None:
+            return 0.0, 0.0, 0.0
+        e, trimmed = self._fixed[0], trim(self.log_weights)
         weights = np.exp(trimmed - logsumexp(trimmed))
         excess = weights - 1.0 / DIRECTIONS
         mean = weights @ e
         noise = np.sqrt(excess**2 @ (e - mean) ** 2) / np.sqrt(weights @ (e - mean) ** 2)
-        return DirectionWeights(log_weights, excess @ e, (e * excess[:, None]).T @ e, float(noise.max()))
+        return excess @ e, (e * excess[:, None]).T @ e, float(noise.max())
 
     @property
     def monte_carlo_error(self) -> float:
         """Monte Carlo error of the mean, in posterior standard deviations; zero where no weights are used."""
-        if self.centre.any():
-            return self._summed[2]
-        return 0.0 if self.weights is None else self.weights.error
+        return (self._summed if self.centre.any() else self._correction)[2]
 
     @cached_property
     def told(self) -> tuple[FloatArray | None, NaturalGaussian]:
@@ -205,25 +185,24 @@ class FreeLengthPosterior(GaussianPosterior):
         slope, k = e @ self.centre, e.shape[1]
         mass, first, second = (_log_radial_integral(slope, power) for power in (k - 1, k, k + 1))
         first, second = np.exp(first - mass), np.exp(0.5 * (second - mass))
-        return weighted_moments(e * first[:, None], e * second[:, None], log_weights, self.weights is not None)
+        return weighted_moments(e * first[:, None], e * second[:, None], log_weights, self.log_weights is not None)
 
     @cached_property
     def matched(self) -> GaussianPosterior:
         """The Gaussian with the same mean and covariance."""
         basis, inside = self.told
-        for weights in (self.weights, None):
-            centred = not self.centre.any()
-            mean, covariance = free_length_moments(inside, weights) if centred else self._summed[:2]
-            mean = mean - self.centre
+        for correction in (self._correction[:2], ()):
+            found = self._summed[:2] if self.centre.any() else free_length_moments(inside, *correction)
+            mean, covariance = found[0] - self.centre, found[1]
             if basis is not None:
                 mean = basis @ mean
                 covariance = np.eye(len(basis)) + basis @ (covariance - np.eye(len(covariance))) @ basis.T
             precision = linalg.inv(covariance, check_finite=False)
-            found = natural_gaussian(0.5 * (precision + precision.T), precision @ mean)
-            if found is not None:
+            matched = natural_gaussian(0.5 * (precision + precision.T), precision @ mean)
+            if matched is not None:
                 break
-        assert found is not None  # a covariance of full rank
-        return GaussianPosterior(self.scores, found)
+        assert matched is not None  # a covariance of full rank
+        return GaussianPosterior(self.scores, matched)
 
     @property
     def mean(self) -> FloatArray:
@@ -235,10 +214,10 @@ class FreeLengthPosterior(GaussianPosterior):
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Draw theta independently, shape (draws, d); directions by rejection where there are weights."""
-        if self.weights is None:
+        if self.log_weights is None:
             u = self._with_lengths(self._directions(draws, rng), rng)
         else:
-            u = accepted(lambda count: self.propose(count, rng)[1::2], draws, self.weights.log_weights, rng)
+            u = accepted(lambda count: self.propose(count, rng)[1::2], draws, self.log_weights, rng)
         return self.scores.complete(u, rng)
 
     def _with_lengths(self, e: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -296,10 +275,10 @@ class PartsPosterior(GaussianPosterior):
     columns: list[NDArray[np.intp]]
 
     @cached_property
-    def weights(self) -> Weights | None:
-        """The weights of all parts together; None where one has none."""
-        found = [each.weights for each in self.parts]
-        return None if None in found else Weights(np.sum([each.log_weights for each in found if each], axis=0))
+    def log_weights(self) -> FloatArray | None:
+        """Log weights of all parts together; None where one has none."""
+        found = [each.log_weights for each in self.parts if each.log_weights is not None]
+        return np.sum(found, axis=0) if len(found) == len(self.parts) else None
 
     @property
     def monte_carlo_error(self) -> float:
@@ -381,8 +360,11 @@ def accepted(
 
 
 @np.errstate(under="ignore")
-def free_length_moments(q: NaturalGaussian, weights: DirectionWeights | None = None) -> tuple[FloatArray, FloatArray]:
-    """Compute mean (k,) and covariance (k, k) of r u / |u|, u ~ q and r ~ chi_k, corrected by ``weights`` if given."""
+def free_length_moments(q: NaturalGaussian, more: Any = 0.0, further: Any = 0.0) -> tuple[FloatArray, FloatArray]:
+    """Compute mean (k,) and covariance (k, k) of r e, e = u / |u|, u ~ q and r ~ chi_k.
+
+    ``more`` (k,) and ``further`` (k, k) are added to E[e] and E[e e'].
+    """
     k, m = q.mean.size, q.mean
     length = np.sqrt(2.0) * poch(0.5 * k, 0.5)  # E[r]
     curvature, basis = np.linalg.eigh(q.precision)
@@ -395,9 +377,7 @@ def free_length_moments(q: NaturalGaussian, weights: DirectionWeights | None = N
     by_root, by_square = (step * np.exp(log_mass + power * log_s) / poch(1.0, power - 1.0) for power in (0.5, 1.0))
     centre = length * (basis @ (by_root @ tilted))
     second = (tilted * by_square[:, None]).T @ tilted + np.diag(by_square @ shrunk * variance)
-    second = basis @ second @ basis.T
-    if weights is not None:
-        centre, second = centre + length * weights.mean, second + weights.second
+    centre, second = centre + length * more, basis @ second @ basis.T + further
     return centre, k * second - np.outer(centre, centre)
 
 

@@ -30,12 +30,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from scipy import linalg
 
-from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.posterior import Moments, NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.sweep import SiteSums
 from pymc_pacauc.interrupt import interrupt_requested
 from pymc_pacauc.numerics import FloatArray
@@ -436,9 +436,12 @@ class GaussianSweep:
         return {"log_evidence": possible(self.log_evidence), "expected_risk": self.expected_risk}
 
 
-def gaussian_iteration(
-    problem: Problem, power: float, sums_at: Callable[[NaturalGaussian], SiteSums]
-) -> Iteration[NaturalGaussian, GaussianSweep]:
+SumsAt = Callable[[NaturalGaussian], SiteSums]
+GaussianMap = Iteration[NaturalGaussian, GaussianSweep]
+GaussianSolution = Solution[NaturalGaussian, GaussianSweep]
+
+
+def gaussian_iteration(problem: Problem, power: float, sums_at: SumsAt) -> GaussianMap:
     """Return EP's fixed-point map of q, a Gaussian of the problem's reduced coefficients.
 
     ``sums_at(q)`` returns the sums of the sites at q.
@@ -471,18 +474,15 @@ def gaussian_iteration(
     return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _metric, _move)
 
 
-def gain(q: Any, precision: FloatArray, shift: FloatArray) -> float:
-    """Compute to first order by how much steps of its natural parameters change the log partition function of q.
-
-    ``q`` has ``mean`` and ``trace_of``.
-    """
+def gain(q: NaturalGaussian | Moments, precision: FloatArray, shift: FloatArray) -> float:
+    """Compute to first order by how much steps of its natural parameters change the log partition function of q."""
     return float(q.mean @ shift - 0.5 * (q.trace_of(precision) + q.mean @ precision @ q.mean))
 
 
-def after_last_sweep(
-    iteration: Iteration[NaturalGaussian, GaussianSweep], found: Solution[NaturalGaussian, GaussianSweep]
-) -> NaturalGaussian:
-    """Return the point that the last sweep at a solution leads to, at no further cost."""
+def after_last_sweep(iteration: GaussianMap, found: GaussianSolution) -> NaturalGaussian:
+    """Return the point that the last sweep leads to, at no further cost."""
+    if not found.converged:
+        return found.following
     step, _ = iteration.plain(found.point, found.seen, 1.0)
     return iteration.move(found.point, found.seen, step) or found.point
 

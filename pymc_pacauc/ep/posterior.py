@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,21 @@ class NaturalGaussian:
     def log_partition(self) -> float:
         """Compute the log of the integral of exp(-w'Qw/2 + r'w), minus its value at Q = I, r = 0."""
         return float(0.5 * self.shift @ self.mean - np.log(np.diagonal(self.factor)).sum())
+
+
+class Moments(NamedTuple):
+    """Mean (k,) and a root of the covariance (k, k) of a Gaussian whose precision is of no use."""
+
+    mean: FloatArray
+    root: FloatArray
+
+    def rooted(self, rows: FloatArray) -> FloatArray:
+        """Compute a root of the covariance of ``rows @ w``."""
+        return rows @ self.root
+
+    def trace_of(self, matrix: FloatArray) -> float:
+        """Compute tr(V M) for a symmetric M, V the covariance."""
+        return float(np.sum(self.root * (matrix @ self.root)))
 
 
 def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussian | None:

@@ -47,7 +47,7 @@ and each pass moves l towards that.
 *EP's fixed point* (:func:`solve_sparse`). An outer iteration sums the pair sites given q, (k, k) and (k,), in
 O(n+ n- k + n k^2), with damped and then mixed steps (:mod:`~pymc_pacauc.ep.loop`); after each step the prior sites are
 brought to their own fixed point. If that fails, the step is halved. If the outer iteration does not converge, short
-steps of all sites together are tried (of 56 fits, some of them hard, 34 converge by the first way and 15 more by the
+steps of all sites together are tried (of 60 fits, some of them hard, 36 converge by the first way and 14 more by the
 second). The limit on sweeps and passes is for both.
 
 Used by plans whose ``prior`` is not "gaussian". A new prior is a :class:`~pymc_pacauc.problem.problem.PriorSites`.
@@ -62,7 +62,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, log
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,7 @@ from scipy import linalg
 
 from pymc_pacauc.ep.loop import Interventions, Iteration, Pace, Policy, Solution, gain, possible, solve_fixed_point
 from pymc_pacauc.ep.plan import ACCURACIES, MAX_SWEEPS
+from pymc_pacauc.ep.posterior import Moments
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.sweep import sweep_sums
 from pymc_pacauc.numerics import FloatArray, kernel
@@ -193,21 +194,6 @@ def _match_all(tau, nu, floor, opened, log_weight, centre, variance, first, last
 FLOOR = 0.1  # site precisions below this join the pair sites; the slab's is 1
 
 
-class Reduced(NamedTuple):
-    """Mean (k,) of the combinations A w, and a root (k, k) of their covariance."""
-
-    mean: FloatArray
-    root: FloatArray
-
-    def rooted(self, rows: FloatArray) -> FloatArray:
-        """Compute a root of the covariance of ``rows @ A w``."""
-        return rows @ self.root
-
-    def trace_of(self, matrix: FloatArray) -> float:
-        """Compute tr(V M), V the covariance."""
-        return float(np.sum(self.root * (matrix @ self.root)))
-
-
 @dataclass(frozen=True, eq=False)
 class SparseGaussian:
     """The Gaussian of the module docstring, in coefficients whose slab has variance one.
@@ -236,7 +222,7 @@ class SparseGaussian:
     site_shift: FloatArray
     rotation: FloatArray
     mean: FloatArray
-    reduced: Reduced
+    reduced: Moments
     cavity_precision: FloatArray
     cavity_shift: FloatArray
     scale: FloatArray
@@ -354,7 +340,7 @@ def sparse_gaussian(
         site_shift=h,
         rotation=rotation,
         mean=mean,
-        reduced=Reduced(mean_of_rows[:k], np.ascontiguousarray(upper.T[:k] @ root)),
+        reduced=Moments(mean_of_rows[:k], np.ascontiguousarray(upper.T[:k] @ root)),
         cavity_precision=cavity_precision,
         cavity_shift=residual + deficit * mean + cavity_precision * mean,
         scale=scale,
@@ -418,14 +404,16 @@ def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint
     """
     prior, d = problem.sites, q.mean.size
     assert prior is not None
-    columns, of_prior = np.ascontiguousarray(q.rotation.T), components(prior)
+    rotation, of_prior = problem.scores.reduced.rotation, components(prior)
+    columns = np.ascontiguousarray(q.rotation.T)
 
     def sweep(point: FloatArray, pace: Pace) -> _Pass:
         u, h, scale, tau = point[:d].copy(), point[d:-1].copy(), np.exp(point[-1]), np.empty(d)
         shift = q.shift * scale
-        H, c = _others(q.precision * scale**2, shift, u, h, columns)
+        H, c = _others(q.precision * scale**2, shift, u, h, rotation)
+        HA = H if rotation is None else columns @ H  # rows a'H
         order = np.random.default_rng(pace.turn).permutation(d)  # in which coefficients are visited
-        squared, reset, rescaling = _pass(H, c, shift, columns, u, h, tau, of_prior, order, pace.damping)
+        squared, reset, rescaling = _pass(HA, c, shift, columns, u, h, tau, of_prior, order, pace.damping)
         rescaling = rescaling if problem.scale_free else 0.0
         clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
         led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
@@ -459,18 +447,21 @@ def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint
 
 
 def _others(
-    precision: FloatArray, shift: FloatArray, u: FloatArray, h: FloatArray, columns: FloatArray
+    precision: FloatArray, shift: FloatArray, u: FloatArray, h: FloatArray, rotation: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute H, (k, k), and c, (k,), of all coefficients."""
+    """Compute H, (k, k), and c, (k,), of all coefficients; ``rotation`` is A, None standing for the identity."""
     u[np.abs(u) < SMALLEST_PRECISION] = SMALLEST_PRECISION
-    spread = precision @ (columns.T @ (columns / u[:, None]))
+    if rotation is None:
+        spread, c = precision / u, (shift + h) / u
+    else:
+        spread, c = precision @ ((rotation / u) @ rotation.T), rotation @ ((shift @ rotation + h) / u)
     H = np.linalg.solve(np.eye(len(precision)) + spread, precision)
-    return np.ascontiguousarray(0.5 * (H + H.T)), columns.T @ ((columns @ shift + h) / u)
+    return np.ascontiguousarray(0.5 * (H + H.T)), c
 
 
 @kernel
-def _pass(H, c, r, columns, u, h, tau, of_prior, order, damping):
-    """Match each site in turn, in place (u, h, c, tau); ``columns``, (d, k), is A'.
+def _pass(HA, c, r, columns, u, h, tau, of_prior, order, damping):
+    """Match each site in turn, in place (u, h, c, HA, tau); ``columns`` is A', ``HA`` A'H, both (d, k).
 
     Returns the squared change without damping, in units of q; the number of sites that could not be matched and were
     put back to the Gaussian prior; and the step of l: the excess of the sum over d, divided by the number of
@@ -478,8 +469,8 @@ def _pass(H, c, r, columns, u, h, tau, of_prior, order, damping):
     """
     floor, opened, log_weight, centre, variance, first, last = of_prior
     change, reset, excess, held = 0.0, 0, 0.0, 1e-3
-    HA, moved = columns @ H, 0  # rows a'H, (d, k), up to the rank-one updates stored since
-    moves, along_moves = np.empty(MOVES_AT_ONCE), np.empty((MOVES_AT_ONCE, len(H)))
+    moved = 0  # number of rank-one updates of H that are not yet in HA
+    moves, along_moves = np.empty(MOVES_AT_ONCE), np.empty((MOVES_AT_ONCE, c.size))
     for k in order:
         Ha = HA[k] + (moves[:moved] * (along_moves[:moved] @ columns[k])) @ along_moves[:moved]
         seen, along = columns[k] @ Ha, columns[k] @ r

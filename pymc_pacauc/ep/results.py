@@ -97,7 +97,7 @@ def warn_of(
         warnings.warn(" ".join([*messages, ADVICE.get() or advice]), ConvergenceWarning, stacklevel=stacklevel)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Fit(ABC):
     """Gaussian approximation of the posterior of a problem of arrays; :func:`pymc_pacauc.arrays.fit` returns one.
 
@@ -182,6 +182,20 @@ class Fit(ABC):
     def pairs_used(self) -> int:
         """Number of pairs that were used: all, or those sampled."""
         return self.problem.pairs.n_pairs
+
+    @property
+    def expected_model_size(self) -> float:
+        """Expected number of coefficients from the slab."""
+        return float(self.inclusion_probability.sum())
+
+    def __repr__(self) -> str:
+        problem, state = self.problem, "converged" if self.converged else "NOT converged"
+        sampled = f"{self.pairs_used} pairs, " if self.pairs_used < problem.pairs.n_pairs else ""
+        size = "" if problem.spikes is None else f"expected_model_size={self.expected_model_size:.2f}, "
+        return (
+            f"{type(self).__name__}(d={problem.d}, gamma={problem.gamma:g}, {sampled}{size}log_evidence="
+            f"{self.log_evidence:.3f}, expected_risk={self.expected_risk:.4f}, {state} in {self.sweeps} sweeps)"
+        )
 
     @abstractmethod
     def leave_out(

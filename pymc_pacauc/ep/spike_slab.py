@@ -40,7 +40,7 @@ from scipy import linalg
 from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp, poch
 
 from pymc_pacauc.ep.gaussian import Callback, dropped
-from pymc_pacauc.ep.importance import MOST_SCORES, WeightedDraws, Weights, accepted, trustworthy, weighted_moments
+from pymc_pacauc.ep.importance import MOST_SCORES, WeightedDraws, accepted, trustworthy, weighted_moments
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.plan import Plan
@@ -86,7 +86,7 @@ class SitesPosterior:
 
     @cached_property
     def mean(self) -> FloatArray:
-        return self.problem.prior.mean + self.gaussian.mean * self._unit
+        return self.problem.prior.color(self.gaussian.mean)
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -118,7 +118,7 @@ class SitesPosterior:
             w[:, dirac] = self._with_zeros(w[:, dirac], dirac)
         for k, (nodes, normal) in self.marginals.items():
             w[:, k] = np.interp(w[:, k], normal, nodes)
-        return self.problem.prior.mean + w * self._unit
+        return self.problem.prior.color(w)
 
     @cached_property
     def marginals(self) -> dict[int, tuple[FloatArray, FloatArray]]:
@@ -182,7 +182,7 @@ class LengthOfSites(ByCovariance):
     """Directions of a :class:`SitesPosterior`, weighted by the exact posterior, with the exact distribution of lengths.
 
     Moments are sums over fixed draws; ``monte_carlo_error`` is that of the mean, the largest of all coefficients, in
-    posterior standard deviations. ``weights`` is None where weights degenerate: then directions are not corrected.
+    posterior standard deviations. ``log_weights`` is None where weights degenerate: then directions are not corrected.
     """
 
     q: SitesPosterior
@@ -200,14 +200,14 @@ class LengthOfSites(ByCovariance):
         return e * first[:, None], e * np.sqrt(second)[:, None], log_weights
 
     @cached_property
-    def weights(self) -> Weights | None:
+    def log_weights(self) -> FloatArray | None:
         """Log weights of the fixed directions; None if their effective number is too small."""
         log_weights = self._fixed[2]
-        return Weights(log_weights) if trustworthy(log_weights) else None
+        return log_weights if trustworthy(log_weights) else None
 
     @cached_property
     def _moments(self) -> tuple[FloatArray, FloatArray, float]:
-        return weighted_moments(*self._fixed, self.weights is not None)
+        return weighted_moments(*self._fixed, self.log_weights is not None)
 
     @property
     def monte_carlo_error(self) -> float:
@@ -215,7 +215,7 @@ class LengthOfSites(ByCovariance):
 
     @property
     def mean(self) -> FloatArray:
-        return self.q.problem.prior.mean + self._moments[0] * self.q.problem.prior.factor
+        return self.q.problem.prior.color(self._moments[0])
 
     @property
     def covariance(self) -> FloatArray:
@@ -224,9 +224,8 @@ class LengthOfSites(ByCovariance):
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Draw theta independently, shape (draws, d)."""
-        log_weights = None if self.weights is None else self.weights.log_weights
-        w = accepted(lambda count: self.with_lengths(count, rng), draws, log_weights, rng)
-        return self.q.problem.prior.mean + w * self.q.problem.prior.factor
+        w = accepted(lambda count: self.with_lengths(count, rng), draws, self.log_weights, rng)
+        return self.q.problem.prior.color(w)
 
     def with_lengths(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Draws of w and their log weights."""
@@ -267,7 +266,7 @@ class LengthOfSites(ByCovariance):
         q, problem = self.q, self.q.problem
         prior, gaussian = problem.sites, q.gaussian
         assert isinstance(prior, Tabulated)
-        w = (q.draw(draws, rng) - problem.prior.mean) / problem.prior.factor
+        w = problem.prior.whiten(q.draw(draws, rng))
         factor = np.linalg.cholesky(gaussian.covariance())
         log_prior, log_q = (np.empty((draws, LENGTHS)) for _ in range(2))
         end = self._farthest(w)
@@ -291,7 +290,7 @@ class LengthOfSites(ByCovariance):
         total = logsumexp(log_law, axis=1)
         log_proposal = logsumexp(log_q + power, axis=1)
         log_constant = prior.log_scale - 0.5 * np.log(2.0 * np.pi) * (np.sum(prior.which < 0) - problem.d)
-        theta = problem.prior.mean + w * problem.prior.factor
+        theta = problem.prior.color(w)
         log_weights = -problem.gamma * problem.risk(theta) + total - log_proposal + log_constant
         return w, end, log_law - total[:, None], log_weights
 
@@ -315,7 +314,7 @@ class LengthOfSpikes(LengthOfSites):
         """Draw directions (draws, d); return also the degrees of freedom of their lengths, and log weights."""
         problem = self.q.problem
         if self._proposal is None:
-            w = (self.q.draw(draws, rng) - problem.prior.mean) / problem.prior.factor
+            w = problem.prior.whiten(self.q.draw(draws, rng))
             length = np.linalg.norm(w, axis=1, keepdims=True)
             return w / np.where(length > 0.0, length, 1.0), np.count_nonzero(w, axis=1), np.zeros(draws)
         proposal, probability = self._proposal
@@ -329,9 +328,9 @@ class LengthOfSpikes(LengthOfSites):
         return w * first[:, None], w * second[:, None], log_weights
 
     @cached_property
-    def weights(self) -> Weights | None:
+    def log_weights(self) -> FloatArray | None:
         """Log weights of the fixed directions; None if there are none, or their effective number is too small."""
-        return None if self._proposal is None else super().weights
+        return None if self._proposal is None else super().log_weights
 
     def with_lengths(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Draws of w and their log weights."""
@@ -369,7 +368,7 @@ def spike_slab_gradient(problem: Problem, q: SparseGaussian, sites: MatchedSites
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SitesFit(Fit):
     """Result of :func:`~pymc_pacauc.ep.fit.fit` for priors that are not Gaussian.
 
@@ -433,11 +432,6 @@ class SitesFit(Fit):
         """Probability of the slab for each coefficient: that of ``model_average`` where there is one, else EP's."""
         return self.posterior.inclusion_probability if self.model_average is None else self.model_average.inclusion
 
-    @property
-    def expected_model_size(self) -> float:
-        """Expected number of coefficients from the slab."""
-        return float(self.inclusion_probability.sum())
-
     def evidence_gradient(self) -> SpikeSlabGradient:
         """Derivatives of ``log_evidence`` with respect to p, v0 and v1; valid at a converged fit."""
         if self.problem.spikes is None:
@@ -462,7 +456,7 @@ class SitesFit(Fit):
                 f"{LARGEST_SPECTRUM} coefficients: "
                 "draw from the exact posterior with pm.sample(step=pac.TemperingSMC())."
             )
-        theta = self.problem.prior.mean + w * self.problem.prior.factor
+        theta = self.problem.prior.color(w)
         return WeightedDraws(theta, self.problem.risk(theta), log_weights)
 
     @raises_interrupts
@@ -499,13 +493,6 @@ class SitesFit(Fit):
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             return leave_out_pairs(problem, refit, groups, **options)
-
-    def __repr__(self) -> str:
-        state = "converged" if self.converged else "NOT converged"
-        return (
-            f"SitesFit(d={self.problem.d}, gamma={self.problem.gamma:g}, expected_model_size="
-            f"{self.expected_model_size:.2f}, log_evidence={self.log_evidence:.3f}, {state} in {self.sweeps} sweeps)"
-        )
 
 
 def solve(

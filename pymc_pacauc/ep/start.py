@@ -141,8 +141,7 @@ class GammaPath:
             found = solve_fixed_point(iteration, q, own, tolerance=tolerance, max_sweeps=sweeps)
             if found.converged:
                 break
-        end = after_last_sweep(iteration, found) if found.converged else found.following
-        return Reached(end, found.seen.change, found.converged)
+        return Reached(after_last_sweep(iteration, found), found.seen.change, found.converged)
 
 
 def _first_scores(problem: Problem) -> FloatArray:

@@ -12,11 +12,11 @@ standard deviation has twice the error.
 is proportional to gamma^1.5 / N for N pairs (``docs/theory/subsampled_pairs.md``). A sweep costs O(N k + n k^2).
 
 *Sampling error.* The sums of the sites over independent other subsamples, at the q of the fit, give to first order the
-differences of their fits from it, which have twice the variance of one fit (:func:`first_order_error`). Above
-``LINEAR_ERROR``, or where far pairs are not thinned, the fit is repeated on the other subsamples instead
-(:func:`repeated_error`). If the error of the mean is above ``TRUSTED_ERROR``, groups become larger. If that would save
-too little, or a fit does not converge and all pairs are few enough, :class:`NeedsAllPairs` is raised and all pairs are
-fitted, from their own start: at a gamma of many times n the fixed point next to that of a subsample may be a poor one.
+differences of their fits from it, which have twice the variance of one fit (:func:`error_of_sampling`). Above
+``LINEAR_ERROR``, or where far pairs are not thinned, the fit is repeated on the other subsamples instead. If the error
+of the mean is above ``TRUSTED_ERROR``, groups become larger. If that would save too little, or a fit does not converge
+and all pairs are few enough, :class:`NeedsAllPairs` is raised and all pairs are fitted, from their own start: at a
+gamma of many times n the fixed point next to that of a subsample may be a poor one.
 
 The engine of plans whose ``pairs`` is a :class:`~pymc_pacauc.ep.plan.Subsample`: by default above 250 000 pairs. To
 change which pairs are sampled, change :func:`pymc_pacauc.comparison.subsample.sample_pairs`.
@@ -35,11 +35,12 @@ from pymc_pacauc.comparison.subsample import SampledPairs, most_groups, part_of,
 from pymc_pacauc.ep.gaussian import Callback, EPFit, as_fit, start_of
 from pymc_pacauc.ep.loop import (
     WARM,
+    GaussianMap,
+    GaussianSolution,
     GaussianSweep,
     Interventions,
-    Iteration,
     Pace,
-    Solution,
+    SumsAt,
     after_last_sweep,
     gaussian_iteration,
     policy_for,
@@ -65,10 +66,6 @@ LAST_TOLERANCE = 0.015
 LEFT = 0.2  # of the length of a step is how far off the mean may be thereafter
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 
-Sums = Callable[[NaturalGaussian], SiteSums]
-GaussianMap = Iteration[NaturalGaussian, GaussianSweep]
-Found = Solution[NaturalGaussian, GaussianSweep]
-
 
 class NeedsAllPairs(Exception):
     """Raised if no subsample is accurate enough; ``converged`` and ``pairs_used`` are those of the last one."""
@@ -82,7 +79,7 @@ class Stage(NamedTuple):
     """A fit to one subsample: the pairs, the fixed point, q after the step that its last sweep suggests, its error."""
 
     used: SampledPairs
-    found: Found
+    found: GaussianSolution
     q: NaturalGaussian
     error: SamplingError
 
@@ -192,9 +189,9 @@ class _Run:
             return Stage(used, found, q, EXACT)
         others = [self.sums_of(self.sample_along(q)) for _ in range(other_samples(q.mean.size))]
         known = (self.problem, q, found.seen.log_evidence, others, plan.power)
-        error = first_order_error(*known)
+        error = error_of_sampling(*known)
         if not ((used.thinned and error.mean <= LINEAR_ERROR) or found.interrupted):
-            error = repeated_error(*known, max(enough, plan.tolerance), self.max_sweeps)
+            error = error_of_sampling(*known, tolerance=max(enough, plan.tolerance), max_sweeps=self.max_sweeps)
         return Stage(used, found, q, error)
 
     def enlarged(self, last: Stage) -> Stage:
@@ -218,14 +215,14 @@ class _Run:
         spread = max(1.0, off) * _spread(space.design, score, q) if self.asked.thin else None
         return sample_pairs(self.problem.pairs, score, self.groups, self.rng, spread)
 
-    def sums_of(self, sampled: SampledPairs) -> Sums:
+    def sums_of(self, sampled: SampledPairs) -> SumsAt:
         return lambda q: sampled_sums(self.problem, q, sampled, self.table, self.map_tiles)
 
     def iteration(self, sampled: SampledPairs) -> GaussianMap:
         """Return the map whose fixed point is the posterior, estimated from the pairs ``sampled``."""
         return gaussian_iteration(self.problem, self.table.power, self.sums_of(sampled))
 
-    def stage(self, sampled: SampledPairs, q: NaturalGaussian, tolerance: float) -> Found:
+    def stage(self, sampled: SampledPairs, q: NaturalGaussian, tolerance: float) -> GaussianSolution:
         """Iterate to the fixed point of ``sampled``; with an infinite tolerance, make one sweep."""
         tolerance, counted = max(tolerance, self.plan.tolerance), len(self.history)
         found = _solve_near(self.iteration(sampled), q, tolerance, self.max_sweeps, self.callback, counted)
@@ -241,14 +238,14 @@ def _solve_near(
     max_sweeps: int,
     callback: Callback | None = None,
     counted: int = 0,
-) -> Found:
+) -> GaussianSolution:
     """Iterate from a q near the fixed point, without damping."""
     policy = policy_for(q.mean.size, WARM)
     options: dict[str, Any] = {"tolerance": tolerance, "max_sweeps": max_sweeps}
     return solve_fixed_point(iteration, q, policy, **options, callback=callback, counted=counted)
 
 
-def _after(iteration: GaussianMap, found: Found) -> NaturalGaussian:
+def _after(iteration: GaussianMap, found: GaussianSolution) -> NaturalGaussian:
     """Return the end of an iteration, after the step that its last sweep suggests at no cost."""
     return after_last_sweep(iteration, found) if found.converged else found.point
 
@@ -290,49 +287,39 @@ def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaus
     return natural_gaussian(precision, precision @ mean) or q
 
 
-def first_order_error(
-    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[Sums], power: float
+def error_of_sampling(
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SumsAt], power: float, **refit: Any
 ) -> SamplingError:
-    """Estimate the standard errors of log Z and of the mean of a fit q to one subsample, to first order.
+    """Estimate the standard errors of log Z and of the mean of a fit q to one subsample, from independent ``others``.
 
-    ``others`` compute sums of sites over independent other subsamples. To first order the difference of log Z does not
-    depend on q, and a difference of r - Q m moves the mean by V times as much. Both differences have twice the variance
-    of one subsample. A subsample along an older score has a larger error than these: then its own deviation from their
-    average is returned (:func:`own_error`).
+    To first order, or, given the ``tolerance`` and ``max_sweeps`` of a ``refit``, from fits to the others. Their
+    differences to q (:func:`deviations`) have twice the variance of one subsample. A subsample along an older score has
+    a larger error than these: then its own deviation from their average is returned (:func:`own_error`).
     """
-    return SamplingError(*map(own_error, deviations(problem, q, log_evidence, others, power)))
+    return SamplingError(*map(own_error, deviations(problem, q, log_evidence, others, power, **refit)))
 
 
 def deviations(
-    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[Sums], power: float
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SumsAt], power: float, **refit: Any
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute by how much other sums at q change log Z, (K, 1), and the mean in standard deviations of q, (K, k)."""
+    """Compute by how much other sums change log Z, (K, 1), and the mean in standard deviations of q, (K, k).
+
+    To first order the difference of log Z does not depend on q, and a difference of r - Q m moves the mean by V times
+    as much. Given ``refit``, the options of :func:`_solve_near`, they are those of fits, which start at q.
+    """
     steps, differences = [], []
     for sums_at in others:
-        seen = gaussian_iteration(problem, power, sums_at).sweep(q, Pace(1.0, 0))
-        steps.append(q.factor.T @ newton_step(q, seen, problem.scale_free))
+        iteration = gaussian_iteration(problem, power, sums_at)
+        if refit:
+            found = _solve_near(iteration, q, **refit)
+            check_interrupt()
+            seen, move = found.seen, _after(iteration, found).mean - q.mean
+        else:
+            seen = iteration.sweep(q, Pace(1.0, 0))
+            move = newton_step(q, seen, problem.scale_free)
+        steps.append(q.factor.T @ move)
         differences.append([seen.log_evidence - log_evidence])
     return np.array(differences), np.array(steps)
-
-
-def repeated_error(
-    problem: Problem,
-    q: NaturalGaussian,
-    log_evidence: float,
-    others: Iterable[Sums],
-    power: float,
-    tolerance: float,
-    max_sweeps: int,
-) -> SamplingError:
-    """Compute the same from fits to the other subsamples, which start at q."""
-    moved, differences = [], []
-    for sums_at in others:
-        iteration = gaussian_iteration(problem, power, sums_at)
-        found = _solve_near(iteration, q, tolerance, max_sweeps)
-        check_interrupt()
-        moved.append(q.factor.T @ (_after(iteration, found).mean - q.mean))
-        differences.append([found.seen.log_evidence - log_evidence])
-    return SamplingError(own_error(np.array(differences)), own_error(np.array(moved)))
 
 
 def own_error(differences: FloatArray) -> float:

@@ -30,13 +30,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
+from pymc_pacauc.ep.posterior import Moments, NaturalGaussian
 from pymc_pacauc.ep.sites import (
     MOST_TABLES,
     UPPER,
@@ -203,18 +204,8 @@ def check_offset(problem: Problem) -> None:
         )
 
 
-class GaussianScores(Protocol):
-    """A Gaussian of coefficients: its mean (k,), and ``rooted(rows)``, a root of the covariance of ``rows @ w``."""
-
-    @property
-    def mean(self) -> FloatArray: ...
-    @property
-    def root(self) -> FloatArray: ...
-    def rooted(self, rows: FloatArray) -> FloatArray: ...
-
-
 def score_moments(
-    design: FloatArray, offset: FloatArray, q: GaussianScores, map_tiles: Callable[..., Any] = map
+    design: FloatArray, offset: FloatArray, q: NaturalGaussian | Moments, map_tiles: Callable[..., Any] = map
 ) -> ScoreMoments:
     """Compute the moments of ``design @ w + offset`` for w ~ q."""
     _ = q.root  # computed once, before threads ask for it
@@ -223,7 +214,7 @@ def score_moments(
 
 
 def sweep_sums(
-    problem: Problem, q: GaussianScores, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
+    problem: Problem, q: NaturalGaussian | Moments, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
 ) -> SiteSums:
     """Sum the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients or the first of them."""
     space = problem.scores.reduced

@@ -13,9 +13,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from pymc_pacauc.comparison.kinds import class_against_rest, ordered_classes, stratified
-from pymc_pacauc.comparison.pairs import Pairs, bipartite
-from pymc_pacauc.comparison.risk import empirical_risk, pair_risk
+from pymc_pacauc.comparison.kinds import label_comparison, stratified, unordered_classes
+from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.estimator import base
 from pymc_pacauc.estimator.calibration import FittedScore, calibrate, fit_softmax
 from pymc_pacauc.estimator.posterior import Rows, fit_scores
@@ -211,16 +210,16 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         if self.class_weight is not None:
             counted = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
 
-        def score(part: NDArray[np.intp], pairs: Pairs) -> FittedScore:
+        def score(part: NDArray[np.intp], pairs: Any) -> FittedScore:
             folds = base.usable_folds(pairs, groups, leaves_out)
             posterior = fit_scores(recipe, Rows(X, pairs, weights, groups, folds))
             recipe.tell("calibrating")
             return calibrate(posterior, part, sample_weight=counted, calibration=self.calibration, folds=folds)
 
         if classes.size == 2 or self.multi_class == "ordered":
-            fitted = [score(place, _compared(place, strata, weights))]
+            fitted = [score(place, label_comparison(place, strata=strata, weights=weights, ordered=True))]
         else:
-            rest = [class_against_rest(place, k, weights) for k in range(classes.size)]
+            rest = unordered_classes(place, weights)
             rest = rest if strata is None else [stratified(pairs, strata) for pairs in rest]
             fitted = [score((place == k).astype(np.intp), pairs) for k, pairs in enumerate(rest)]
             if self.calibration is not None:
@@ -413,17 +412,10 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         if present.size < 2:
             raise ValueError("Only one class is present in y_true. The AUC is not defined in that case.")
         if scores.ndim == 1:
-            return 1.0 - float(pair_risk(scores[None], _compared(place, strata, weights))[0])
+            return 1.0 - float(empirical_risk(scores, place, strata=strata, weights=weights, ordered=True))
         if strata is not None:
             raise ValueError("strata is not defined for M, of several classes: call score() without it.")
         return 1.0 - float(empirical_risk(scores[:, present], place, weights=weights, multi_class="ovo"))
-
-
-def _compared(place: NDArray[np.intp], strata: Any, weights: FloatArray | None) -> Pairs:
-    """Pairs of rows of two classes, or of ordered ones, within strata and with weights where there are any."""
-    pairs = bipartite(place == place.max()) if np.unique(place).size == 2 else ordered_classes(place)
-    pairs = pairs if strata is None else stratified(pairs, strata)
-    return pairs if weights is None else pairs.times(weights / weights.mean())
 
 
 def _check_classes(classes: NDArray[Any], place: NDArray[np.intp], leaves_out: bool) -> None:

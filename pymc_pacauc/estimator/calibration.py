@@ -59,12 +59,8 @@ class Steps:
     def crossing(self, probability: float) -> float:
         """Return the score with this probability; far beyond all scores where none has it."""
         low, high = min(float(self.steps.X_min_), 0.0) - FAR, max(float(self.steps.X_max_), 0.0) + FAR
-        at_low, at_high = self(np.array([low, high]))
-        if at_low >= probability:
-            return low
-        if at_high <= probability:
-            return high
-        return brentq(lambda s: self(np.array([s]))[0] - probability, low, high, maxiter=1000)
+        there_is = np.clip(probability, *self(np.array([low, high])))
+        return brentq(lambda s: self(np.array([s]))[0] - there_is, low, high, maxiter=1000)
 
 
 @dataclass(frozen=True)

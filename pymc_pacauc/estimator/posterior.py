@@ -57,12 +57,13 @@ from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_fea
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem, sides
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
-from pymc_pacauc.smc import Settings, bridge_path, combine, prior_path, run_tempering
-from pymc_pacauc.smc.tempering import TemperingWarning, diagnose
+from pymc_pacauc.smc.log_evidence import combine
+from pymc_pacauc.smc.paths import bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings, TemperingWarning, diagnose, run_tempering
 from pymc_pacauc.theorems import theorem_defaults
 from pymc_pacauc.tune import gamma as gammas
 from pymc_pacauc.tune.coverage import calibrated_posterior, coverage_gamma
-from pymc_pacauc.tune.evidence import choose_bend, choose_lengthscale, choose_shrinkage
+from pymc_pacauc.tune.evidence import PriorChoice, choose_lengthscale, choose_prior
 
 PARTS = ("gaussian", "additive", "gp")  # of an average
 # Standard deviations of a column, at most, from its mean to its farthest value. With no limit digits lose 0.003 in M
@@ -364,13 +365,10 @@ def _fit_part(recipe: Recipe, rows: Rows) -> ScorePosterior:
     else:
         problem = problems.linear_gaussian_problem(design, tuning, gamma=1.0)
         problem = replace(problem, tuned_prior=recipe.prior == "gp")
-    prior: Any = SimpleNamespace(problem=problem, fit=None, number=1, shrinkage=None)
-    if recipe.prior == "gaussian":
-        recipe.tell("choosing the prior's covariance")
-        prior = choose_shrinkage(problem, weights=rows.weights, n_jobs=recipe.n_jobs)
-    elif recipe.prior == "additive":
-        recipe.tell("choosing the prior's smoothness")
-        prior = choose_bend(problem, rows.X.shape[1], weights=rows.weights, n_jobs=recipe.n_jobs)
+    prior = PriorChoice(problem)
+    if recipe.prior in ("gaussian", "additive"):
+        recipe.tell(f"choosing the prior's {'smoothness' if recipe.prior == 'additive' else 'covariance'}")
+        prior = choose_prior(problem, rows.X.shape[1], weights=rows.weights, n_jobs=recipe.n_jobs)
     problem = replace(prior.problem, pairs=rows.pairs)
     pilot = None if recipe.method == "vb" else prior.fit
     found, choice = fit_at_gamma(recipe, rows, problem, tuning, prior.number, pilot)
@@ -418,7 +416,8 @@ def fit_at_gamma(
     if gamma == "coverage":
         return coverage_gamma(problem, n_jobs=n_jobs).fit, None
     if gamma == "certificate":  # which holds for any choice of gamma; where the prior was tuned, a criterion still
-        fits = list(gammas.fits_along_gamma(problem, gammas.certificate_gammas(shares), method, n_jobs=n_jobs))
+        along = [replace(problem, gamma=float(each)) for each in gammas.certificate_gammas(shares)]
+        fits = list(gammas.fits_along(along, method, n_jobs=n_jobs))
         fits = [each for each in fits if each.converged] or fits
         options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": rows.groups}
         return max(fits, key=lambda each: certificate(ArrayResult(each), **options).auc), None
@@ -478,13 +477,13 @@ def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] 
     ndarray, shape (assignments of rows to folds, rows)
         Cross-fitted scores.
     """
-    if posterior.held is not None:
+    if posterior.held is not None and assigned is None:
         return posterior.held
     found = posterior.fit
     assigned = calibration_folds(posterior, folds) if assigned is None else assigned
     options: Any = {"gamma": found.problem.gamma, "refine": SWEEPS, "tolerance": gammas.FOLD_TOLERANCE}
-    left_out = gammas.leave_out_folds(found.problem, assigned, found.plan)
-    return np.array([gammas.leave_out_at(found, fold, of_draws=False, **options).scores for fold in left_out])
+    left_out = gammas.leave_out_folds(found.problem, assigned, found.plan, found)
+    return np.array([leave_out(of_draws=False, **options).scores for leave_out in left_out])
 
 
 # -- averages --------------------------------------------------------------------------------------------------------
@@ -554,25 +553,22 @@ def _fit_average(recipe: Recipe, rows: Rows) -> AveragedPosterior:
     kept = [k for k, near in enumerate(_not_behind(parts)) if near or k == 0]
     parts = [parts[k] for k in kept]
     recipe.tell("weighting the parts by rows left out")
-    scores = [part.training_scores for part in parts]
-    unit = np.std(scores, axis=1)
-    averaged = AveragedPosterior(
-        **{field.name: getattr(parts[0], field.name) for field in fields(ScorePosterior)},
-        parts=tuple(parts),
-        names=tuple(names[k] for k in kept),
-        weights=np.full(len(parts), 1.0 / len(parts)),
-        center=np.mean(scores, axis=1),
-        unit=np.where(unit > 0.0, unit, 1.0),
+    scores = np.array([part.training_scores for part in parts])
+    unit = scores.std(axis=1)
+    unit = np.where(unit > 0.0, unit, 1.0)
+    weights, held = np.full(len(parts), 1.0 / len(parts)), None
+    if rows.folds != 0:
+        assigned = calibration_folds(parts[0], rows.folds)
+        held = np.array([cross_fit(part, rows.folds, assigned) for part in parts])  # (parts, assignments, rows)
+        tuning = gammas.pairs_of_few(rows.pairs, TUNING_ROWS, np.argsort(scores[0], kind="stable"))
+        weights = stacked_weights(held.mean(axis=1).T, tuning)
+        held = stacked_scores(held, assigned, tuning) / (np.std((weights / unit) @ scores) or 1.0)
+    linear = {field.name: getattr(parts[0], field.name) for field in fields(ScorePosterior)}
+    linear.update(record=replace(parts[0].record, tuned_prior=True), held=held)
+    kept_names = tuple(names[k] for k in kept)
+    return AveragedPosterior(
+        **linear, parts=tuple(parts), names=kept_names, weights=weights, center=scores.mean(axis=1), unit=unit
     )
-    averaged = replace(averaged, record=replace(averaged.record, tuned_prior=True))
-    if rows.folds == 0:
-        return averaged
-    assigned = calibration_folds(parts[0], rows.folds)
-    held = np.array([cross_fit(part, rows.folds, assigned) for part in parts])  # (parts, assignments, rows)
-    tuning = gammas.pairs_of_few(rows.pairs, TUNING_ROWS, np.argsort(scores[0], kind="stable"))
-    averaged = replace(averaged, weights=stacked_weights(held.mean(axis=1).T, tuning))
-    unit_of_all = float(np.std(averaged.training_scores)) or 1.0
-    return replace(averaged, held=stacked_scores(held, assigned, tuning) / unit_of_all)
 
 
 def _not_behind(parts: Sequence[ScorePosterior]) -> NDArray[np.bool_]:

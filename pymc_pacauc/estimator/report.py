@@ -66,8 +66,8 @@ class Boundary:
         Name of the positive class or classes.
     share : float
         Share of positive rows.
-    curves : Dataset
-        ROC curve of rows left out, with its band, and their AUC (:func:`~pymc_pacauc.roc`).
+    curves : dict
+        ROC curve of rows left out, with its band, and their AUC: :func:`~pymc_pacauc.roc`, as arrays.
     bins : array of shape (3, bins)
         Mean probability, share of positives, and number of rows.
     cuts : array of shape (rates, 5)
@@ -78,7 +78,7 @@ class Boundary:
 
     name: str
     share: float
-    curves: xr.Dataset
+    curves: dict[str, Any]
     bins: FloatArray
     cuts: FloatArray
     weighted: bool
@@ -172,7 +172,7 @@ def _boundary(score: Any, k: int, name: str) -> Boundary:
         predictive = [precision_score(*side, zero_division=np.nan) for side in sides]
         cuts.append([at, *(recall_score(*side) for side in sides), *predictive])
     weighted = bool((weights != weights[0]).any())
-    shown = curves[["tpr", "tpr_lower", "tpr_upper"]]
+    shown = curves[["tpr", "tpr_lower", "tpr_upper"]].to_dict(data="array")
     return Boundary(name, positive.mean(), shown, np.array(bins).T, np.array(cuts), weighted)
 
 
@@ -259,8 +259,8 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
     for each in figures.boundaries:
         words = f"its {CI_PROB:.0%} interval over {unit}, given the fits of the folds; its coverage is a little lower"
         facts += [
-            (f"{which} of rows left out, positive: {each.name}", f"{each.curves.attrs['auc']:.3f}"),
-            (words, "{auc_lower:.3f} to {auc_upper:.3f}".format_map(each.curves.attrs)),
+            (f"{which} of rows left out, positive: {each.name}", f"{each.curves['attrs']['auc']:.3f}"),
+            (words, "{auc_lower:.3f} to {auc_upper:.3f}".format_map(each.curves["attrs"])),
             (f"of the rows are {each.name}", f"{each.share:.1%}"),
         ]
     return facts
@@ -270,9 +270,9 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
 
 
 def _roc(each: Boundary) -> str:
-    area = each.curves.attrs["auc"]
+    area = each.curves["attrs"]["auc"]
     return _figure(
-        lambda axes: plot_roc(each.curves, ax=axes),
+        lambda axes: plot_roc(xr.Dataset.from_dict(each.curves), ax=axes),
         f"ROC curve of rows left out, positive: {each.name}; area {area:.3f}. Every row is scored by a posterior that "
         f"has not seen its fold. Shaded: {CI_PROB:.0%} at each rate.",
     )

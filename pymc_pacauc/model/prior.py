@@ -629,8 +629,8 @@ def _scale_mixture(rv: Variable, scale: Variable, prior: IndependentPrior) -> In
             raise refuse(f"the mean of {rv.name} depends on other variables")
         rng = np.random.default_rng(0)
         some, masks = np.exp(rng.standard_normal((2, size))), rng.random((32, size)) < 0.5
-        mixed, each = np.where(masks, *some), spread(some)[0]
-        if not np.allclose(spread(mixed)[0], np.where(masks, *each), rtol=1e-10, atol=0.0):
+        mixed, each = np.where(masks, some[0], some[1]), spread(some)[0]
+        if not np.allclose(spread(mixed)[0], np.where(masks, each[0], each[1]), rtol=1e-10, atol=0.0):
             raise refuse(f"an entry of {scale.name} is the scale of several entries of {rv.name}")
         mean = np.broadcast_to(evaluate([mu])[0], shape).astype(np.float64).ravel()
         tables, which = prior.read()

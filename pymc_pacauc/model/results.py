@@ -171,7 +171,9 @@ class Draws:
         return float(np.asarray(self.stats[name].values).reshape(-1)[0])
 
     def _by_run(self, name: str) -> NDArray[np.float64]:
-        """One value per independent run, from any of its draws."""
+        """One value per independent run, from any of its draws; draws reweighted to a gamma are of one run."""
+        if not self.stats[name].dims:
+            return np.array([self._constant(name)])
         return np.array([float(run[name][0]) for run in self.runs()])
 
 
@@ -182,9 +184,9 @@ def corrected_evidence(fit: Any, posterior: Any) -> LogEvidence:
     """Compute log Z by the importance weights of ``posterior``, with its error; EP's own if they are not reliable."""
     from pymc_pacauc.model.compat import pareto_smooth  # ArviZ, which need not be imported with every model
 
-    weights = getattr(posterior, "weights", None)
-    if weights is not None and fit.converged:
-        log_weights, pareto_k = pareto_smooth(weights.log_weights)
+    log_weights = getattr(posterior, "log_weights", None)
+    if log_weights is not None and fit.converged:
+        log_weights, pareto_k = pareto_smooth(log_weights)
         if pareto_k <= LARGEST_K:
             estimate, error = log_mean(log_weights)
             return combine(estimate, error**2)

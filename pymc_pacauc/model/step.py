@@ -45,10 +45,9 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import PART, PARTS, STAT
-from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.moves import choose_move
-from pymc_pacauc.smc.paths import Population
-from pymc_pacauc.smc.tempering import diagnose
+from pymc_pacauc.smc.paths import Population, bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings, Stage, State, advance, diagnose, move_on, start
 
 logger = logging.getLogger("pymc")  # where people look for messages of pm.sample
 

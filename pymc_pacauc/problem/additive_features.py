@@ -16,7 +16,7 @@ booleans) has a free value at each of them instead of a smooth function.
 
 Functions are stored as tables of 64 points and interpolated linearly; beyond the first and the last point they are
 constant. O(n log n) per column. With priors N(0, 1) for coefficients of lines and N(0, bend^2) for those of bends, the
-score is linear at ``bend = 0``; :func:`pymc_pacauc.tune.evidence.choose_bend` chooses it. Used by estimators with
+score is linear at ``bend = 0``; :func:`pymc_pacauc.tune.evidence.choose_prior` chooses it. Used by estimators with
 ``prior="additive"``.
 
 Reference: Wood (2017), Generalized Additive Models, doi:10.1201/9781315370279, section 5.8, for smooth terms as

@@ -176,10 +176,6 @@ class GnomonicChart:
 
     pole: FloatArray
 
-    @property
-    def d(self) -> int:
-        return self.pole.size
-
     @cached_property
     def _mirror(self) -> FloatArray:
         """Unit normal of the reflection that exchanges the pole with minus or plus the first axis."""
@@ -201,7 +197,7 @@ class GnomonicChart:
 
     def to_sphere(self, w: FloatArray, length: FloatArray | float = 1.0) -> FloatArray:
         """Return the points of the lines w that have a given length, negative below the equator."""
-        lifted = np.empty((len(w), self.d))
+        lifted = np.empty((len(w), self.pole.size))
         lifted[:, 0] = -np.copysign(1.0, self.pole[0])  # the reflection sends this to the pole
         lifted[:, 1:] = w
         sphere: FloatArray = self._reflect(lifted) * (length / np.sqrt(1.0 + squares(w)))[:, None]
@@ -209,8 +205,8 @@ class GnomonicChart:
 
     def log_uniform(self, w: FloatArray) -> FloatArray:
         """Compute the normalised log-density, in the plane, of a uniformly distributed line."""
-        constant = special.gammaln(self.d / 2) - self.d / 2 * np.log(np.pi)
-        log_density: FloatArray = constant - self.d / 2 * np.log1p(squares(w))
+        half = self.pole.size / 2
+        log_density: FloatArray = special.gammaln(half) - half * np.log(np.pi) - half * np.log1p(squares(w))
         return log_density
 
 
@@ -223,7 +219,7 @@ def direction_fit(mean: FloatArray, covariance: FloatArray) -> tuple[GnomonicCha
     chart = GnomonicChart(mean / np.linalg.norm(mean))
     along = float(chart.pole @ covariance @ chart.pole + mean @ mean)
     across = chart.across(chart.across(covariance).T)
-    return chart, Fit(np.zeros(chart.d - 1), *positive_factor(across / along))
+    return chart, Fit(np.zeros(mean.size - 1), *positive_factor(across / along))
 
 
 def near_pole(w: FloatArray) -> NDArray[np.bool_]:

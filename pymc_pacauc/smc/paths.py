@@ -5,7 +5,7 @@
 Tempering from the prior has ``log_tilt = -risk`` and ``t = gamma`` (Ridgway, Alquier, Chopin and Liang, 2014,
 arXiv:1410.1771); starting from a Gaussian fit q has ``log_base = log q``, ``log_tilt = log target - log q`` and
 ``end = 1``. The sampler uses no more than this. The coordinates x, (N, D), are the path's own; ``finish`` maps them to
-theta, (N, d). Use: ``prior_path(problem)`` or a :class:`ModelPath`, then ``run_tempering(path, settings, rng)``.
+theta, (N, d). Use: ``prior_path(problem)``, then ``run_tempering(path, settings, rng)``.
 
 *Scores that are affine in Gaussian variables* (:class:`LinearPath`). Particles are the reduced coefficients u ~ N(0, I)
 of :mod:`pymc_pacauc.problem.scores`, which are all that the risk depends on; other directions are drawn from their
@@ -29,32 +29,30 @@ fit.posterior.mean, fit.posterior.covariance)``. Each path makes its own bridge 
 coordinates by default. Directions are bridged in a chart of the sphere (:class:`ChartPath`): a Gaussian cannot
 represent a chi-distributed length, so that in space most draws of even the best fit have small weights.
 
-*Any target given by functions* is a :class:`ModelPath`, for example a Laplace prior:
+*Any other target* is a subclass of :class:`Path` with ``draw`` and ``evaluate``, for example of a Laplace prior:
 
 >>> from scipy import stats
 >>> from pymc_pacauc.comparison.risk import linear_risk
 >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 1, 0, 1])
->>> path = ModelPath(
-...     prior_logp=lambda theta: stats.laplace.logpdf(theta).sum(axis=1),
-...     risk=lambda theta: linear_risk(theta, X, y),
-...     prior_draw=lambda size, rng: rng.laplace(size=(size, 1)),
-...     gamma=4.0,
-...     dimension=1,
-... )
->>> path.evaluate(np.array([[1.0], [-1.0]])).risk
+>>> class LaplacePath(Path):
+...     def draw(self, size, rng):
+...         return rng.laplace(size=(size, self.dimension))
+...
+...     def evaluate(self, x):
+...         risk = linear_risk(x, X, y)
+...         return Energies(stats.laplace.logpdf(x).sum(axis=1), -risk, risk)
+>>> LaplacePath(dimension=1, gamma=4.0).evaluate(np.array([[1.0], [-1.0]])).risk
 array([0.25, 0.75])
 
-To add a path, subclass :class:`Path` and give it ``draw`` and ``evaluate``; everything else has a default for a path
-from the prior whose coordinates are theta itself. Further abilities are attributes, not types: ``ep_problem`` for moves
-around EP's fit, ``chart_of`` for moves in a chart. Enter it in ``tests/smc/test_paths.py``, whose tests every path
-passes.
+Everything else has a default for a path from the prior whose coordinates are theta itself. Further abilities are
+attributes, not types: ``ep_problem`` for moves around EP's fit, ``chart_of`` for moves in a chart. Enter a new path in
+``tests/smc/test_paths.py``, whose tests every path passes.
 
 Reference: Del Moral, Doucet & Jasra (2006), doi:10.1111/j.1467-9868.2006.00553.x.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -179,42 +177,6 @@ class Path:
     def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
         """The chart in which weighted particles are better moved than in space; None where there is none."""
         return None
-
-
-class ModelPath(Path):
-    """Prior to posterior of any target given by functions of ``theta[N, D]``.
-
-    Parameters
-    ----------
-    prior_logp : callable
-        Normalised log prior density, shape (N,).
-    risk : callable
-        The risk, shape (N,).
-    prior_draw : callable
-        ``(size, rng) -> theta[size, D]``.
-    gamma : float
-        Inverse temperature of the target.
-    dimension : int
-        D.
-    """
-
-    def __init__(
-        self,
-        prior_logp: Callable[[FloatArray], FloatArray],
-        risk: Callable[[FloatArray], FloatArray],
-        prior_draw: Callable[[int, np.random.Generator], FloatArray],
-        gamma: float,
-        dimension: int,
-    ):
-        super().__init__(dimension, gamma)
-        self.prior_logp, self.risk, self.prior_draw = prior_logp, risk, prior_draw
-
-    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return self.prior_draw(size, rng)
-
-    def evaluate(self, x: FloatArray) -> Energies:
-        risk = self.risk(x)
-        return Energies(self.prior_logp(x), -risk, risk)
 
 
 # -- from a fit --------------------------------------------------------------------------------------------------------
@@ -406,12 +368,6 @@ class DirectionPath(LinearPath):
     """A :class:`LinearPath` of scores without an offset: length and sign of u are refreshed exactly."""
 
     on_sphere = True
-
-    def __init__(self, problem: Problem):
-        if not problem.scale_free:
-            most = float(np.abs(problem.scores.whitened_offset).max())
-            raise ValueError(f"problem must have scores without an offset; got up to {most:.3g} at the prior mean.")
-        super().__init__(problem)
 
     @cached_property
     def antipodal_sum(self) -> float:

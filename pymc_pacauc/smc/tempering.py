@@ -40,7 +40,15 @@ import numpy as np
 
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.interrupt import raises_interrupts
-from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp, normalise, systematic
+from pymc_pacauc.numerics import (
+    FloatArray,
+    check_probability,
+    check_whole,
+    effective_sample_size,
+    log_mean_exp,
+    normalise,
+    systematic,
+)
 from pymc_pacauc.smc.coordinates import PARTICLES_PER_DIMENSION, Fit
 from pymc_pacauc.smc.log_evidence import stage_variance
 from pymc_pacauc.smc.moves import MOVES, Proposal, Situation, adapt, choose_move, fit_stage, metropolis
@@ -155,15 +163,10 @@ class Settings:
     max_moves: int = 200
 
     def __post_init__(self) -> None:
-        for name, least, better in (("particles", 2, ", better hundreds"), ("max_moves", 1, "")):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer):
-                raise TypeError(f"{name} must be an int; got {value!r}.")
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}{better}; got {value}.")
-        for name in ("ess_threshold", "decorrelation"):
-            if not 0.0 < getattr(self, name) < 1.0:
-                raise ValueError(f"{name} must lie strictly between 0 and 1; got {getattr(self, name)}.")
+        check_whole("particles", self.particles, 2, "a whole number, better hundreds")
+        check_whole("max_moves", self.max_moves)
+        check_probability("ess_threshold", self.ess_threshold)
+        check_probability("decorrelation", self.decorrelation)
         if self.move not in ("auto", *MOVES):
             raise ValueError(f"move must be one of {', '.join(map(repr, ('auto', *MOVES)))}; got {self.move!r}.")
 
@@ -341,7 +344,8 @@ def run_tempering(
     Examples
     --------
     >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> from pymc_pacauc.smc import Settings, prior_path, run_tempering
+    >>> from pymc_pacauc.smc.paths import prior_path
+    >>> from pymc_pacauc.smc.tempering import Settings, run_tempering
     >>> problem = linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
     >>> state = run_tempering(prior_path(problem), Settings(particles=500), np.random.default_rng(1))
     >>> bool(abs(state.log_evidence - np.log((1 + np.exp(-2)) / 2)) < 0.1)

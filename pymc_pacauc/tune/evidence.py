@@ -1,6 +1,6 @@
 """Choose Gaussian priors, and lengthscales of kernel features, by EP's log evidence.
 
-*Prior covariance* (:func:`choose_shrinkage`, estimators' ``prior="auto"``). With independent coefficients of equal
+*Prior covariance* (:func:`choose_prior`, estimators' ``prior="auto"``). With independent coefficients of equal
 variance, the posterior mean at a small gamma is along the difference of the class means, whatever the correlation of
 the columns. With prior covariance S^-1, S that of the columns (as in a g-prior), it is along S^-1 times that
 difference, Fisher's discriminant: right where S is known well, and mostly noise where it is not. Between the two is
@@ -8,23 +8,22 @@ difference, Fisher's discriminant: right where S is known well, and mostly noise
     prior covariance = ((1 - shrinkage) S + shrinkage I)^-1,
 
 with independent coefficients at shrinkage 1. Evidences of different priors on the same pairs at the same gamma can be
-compared, so four fits at one gamma choose. Because the choice uses the data, a certificate counts it
-(``selected_from``).
+compared, so four fits at one gamma choose; of additive features three more, of the scale of the bends, given the prior
+of the lines. Because the choice uses the data, a certificate counts it (``selected_from``).
 
 *Lengthscales* (:func:`choose_lengthscale`). The log evidence is computed on a grid of multiples of the median distance,
 then maximised from the best of them by L-BFGS in the logarithms, with one lengthscale for all covariates or one for
-each (automatic relevance determination). The gradient is exact for given pivots
-(:func:`~pymc_pacauc.ep.kernel.feature_slopes`) and costs about one sweep for any number of lengthscales. Each fit
-starts from the sites of the one before. If pairs are subsampled (:mod:`pymc_pacauc.ep.subsample`), new pairs are drawn
-for each lengthscale of the grid and for the final one, but the search between them uses the same pairs, so that the
-objective is smooth.
+each (automatic relevance determination). It is the search of :mod:`pymc_pacauc.tune.nested` with a flat prior and a
+gradient of its own, which is exact for given pivots (:func:`~pymc_pacauc.ep.kernel.feature_slopes`) and costs about one
+sweep for any number of lengthscales. Each fit starts from the sites of one nearby. If pairs are subsampled
+(:mod:`pymc_pacauc.ep.subsample`), new pairs are drawn for each lengthscale of the grid and for the final one, but the
+search between them uses the same pairs, so that the objective is smooth.
 
 References: Zellner (1986) for the g-prior; Rasmussen & Williams (2006), http://gaussianprocess.org/gpml, chapter 5.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,11 +35,9 @@ from scipy.spatial.distance import cdist
 
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.fit import fit as fit_by_plan
-from pymc_pacauc.ep.gaussian import EPFit, carried_over
+from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.kernel import feature_slopes
-from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.plan import Subsample, choose_plan
+from pymc_pacauc.ep.plan import Subsample
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
@@ -54,8 +51,8 @@ from pymc_pacauc.problem.kernel_features import (
 )
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
-from pymc_pacauc.tune.gamma import CENTRE
-from pymc_pacauc.tune.nested import FARTHEST, climb
+from pymc_pacauc.tune.gamma import CENTRE, fits_along
+from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Point, find_mode
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 BENDS = (0.3, 1.0, 3.0)  # prior standard deviations of the bends of additive features, beside lines of 1
@@ -63,61 +60,50 @@ BENDS = (0.3, 1.0, 3.0)  # prior standard deviations of the bends of additive fe
 
 @dataclass(frozen=True, eq=False)
 class PriorChoice:
-    """Result of :func:`choose_shrinkage`: a log evidence for each shrinkage, at ``gamma``, and the chosen ``problem``.
+    """A prior, chosen by :func:`choose_prior` among ``number`` of them, in a ``problem``.
 
-    ``fit`` is the fit of the chosen prior at that gamma, to the rows that are compared; None where there was no choice,
-    or it did not converge. ``number`` is the number of priors compared.
+    ``fit`` is the fit with it that was compared, to the rows that are compared; None where there was no choice, or it
+    did not converge. ``shrinkage`` is that of the prior covariance, where it has one.
     """
 
-    shrinkages: tuple[float, ...]
-    log_evidences: FloatArray
-    gamma: float
     problem: Problem
-    fit: Fit | None
-    number: int
-
-    @property
-    def shrinkage(self) -> float:
-        return self.shrinkages[_best(self.log_evidences)]
+    fit: Fit | None = None
+    number: int = 1
+    shrinkage: float | None = None
 
 
-def shrunk_prior(
-    problem: Problem, shrinkage: float, weights: FloatArray | None = None, S: FloatArray | None = None
-) -> Problem:
-    """Return the problem with prior covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of its columns.
-
-    ``weights`` are those of the rows in S, where S is not given.
+def shrunk_prior(problem: Problem, shrinkage: float, S: FloatArray) -> Problem:
+    """Return the problem with prior covariance ((1 - shrinkage) S + shrinkage I)^-1, ``S`` of shape (d, d).
 
     Examples
     --------
     >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
     >>> X = np.random.default_rng(1).normal(size=(50, 2))
     >>> problem = linear_gaussian_problem(X, X[:, 0] > 0, gamma=10.0)
-    >>> shrunk_prior(problem, 1.0).prior.covariance
+    >>> shrunk_prior(problem, 1.0, np.cov(X.T)).prior.covariance
     array([[1., 0.],
            [0., 1.]])
     """
     if not (np.ndim(shrinkage) == 0 and 0.0 < shrinkage <= 1.0):
         raise ValueError(f"shrinkage must be a number in (0, 1]; got {shrinkage!r}.")
-    d = problem.d
     if shrinkage == 1.0:
-        factor = np.ones(d)
-    else:
-        S = _column_covariance(problem, weights) if S is None else S
-        upper = linalg.cholesky((1.0 - shrinkage) * S + shrinkage * np.eye(d))  # U'U, so that (U'U)^-1 = U^-1 U^-T
-        root = linalg.solve_triangular(upper, np.eye(d))
-        factor = linalg.cholesky(root @ root.T, lower=True)
-    return _with_prior(problem, factor)
+        return _with_prior(problem, np.ones(problem.d))
+    upper = linalg.cholesky((1.0 - shrinkage) * S + shrinkage * np.eye(problem.d))  # U'U, and (U'U)^-1 = U^-1 U^-T
+    root = linalg.solve_triangular(upper, np.eye(problem.d))
+    return _with_prior(problem, linalg.cholesky(root @ root.T, lower=True))
 
 
-def choose_shrinkage(
+def choose_prior(
     problem: Problem,
+    lines: int | None = None,
     shrinkages: Sequence[float] = SHRINKAGES,
     *,
     weights: FloatArray | None = None,
     n_jobs: int | None = None,
 ) -> PriorChoice:
-    """Choose the shrinkage of highest evidence; with more columns than rows, where S is singular, 1.
+    """Choose the shrinkage of the first ``lines`` columns, by default all, then the scale of the others, bends.
+
+    With more lines than rows, where S is singular, the shrinkage is 1. ``weights`` are those of the rows in S.
 
     Examples
     --------
@@ -127,75 +113,47 @@ def choose_shrinkage(
     >>> rng = np.random.default_rng(1)
     >>> X = rng.normal(size=(300, 1)) + 0.3 * rng.normal(size=(300, 9))
     >>> y = X[:, 0] - X[:, 1] + 0.2 * rng.normal(size=300) > 0
-    >>> choose_shrinkage(linear_gaussian_problem(X, y, gamma=1.0)).shrinkage < 1
+    >>> choose_prior(linear_gaussian_problem(X, y, gamma=1.0)).shrinkage < 1
     True
-    """
-    gamma = CENTRE * row_shares(problem.pairs).size
-    candidates = tuple(shrinkages) if problem.d <= problem.n else (1.0,)
-    S = _column_covariance(problem, weights) if len(candidates) > 1 else None
-    problems = [shrunk_prior(problem, each, weights, S) for each in candidates]
-    if len(problems) == 1:
-        return PriorChoice(candidates, np.zeros(1), gamma, problems[0], None, 1)
-    evidence, chosen = _compare(problems, gamma, n_jobs)
-    problem = replace(problems[_best(evidence)], tuned_prior=True)
-    return PriorChoice(candidates, evidence, gamma, problem, chosen, len(problems))
 
+    A label that no line separates:
 
-def choose_bend(
-    problem: Problem, lines: int, *, weights: FloatArray | None = None, n_jobs: int | None = None
-) -> PriorChoice:
-    """Choose the prior of additive features: shrinkage of the first ``lines`` columns, then the scale of the others.
-
-    Examples
-    --------
     >>> from pymc_pacauc.problem.additive_features import additive_features
-    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
     >>> X = np.random.default_rng(1).normal(size=(100, 1))
     >>> F = additive_features(X).transform(X)
-    >>> choice = choose_bend(linear_gaussian_problem(F, X[:, 0] ** 2 > 0.5, gamma=1.0), 1)
+    >>> choice = choose_prior(linear_gaussian_problem(F, X[:, 0] ** 2 > 0.5, gamma=1.0), lines=1)
     >>> bool(choice.problem.prior.factor[-1, -1] == max(BENDS))
     True
     """
-    line = choose_shrinkage(_with_prior(problem, np.ones(lines)), weights=weights, n_jobs=n_jobs)
-    if lines == problem.d:  # no covariate has a nonlinear part
+    lines = problem.d if lines is None else lines
+    straight = _with_prior(problem, np.ones(lines))
+    if lines > problem.n or len(shrinkages) == 1:
+        line = PriorChoice(straight, shrinkage=1.0)
+    else:
+        S = np.atleast_2d(np.cov(straight.X, rowvar=False, bias=True, aweights=weights))
+        line = _best({each: shrunk_prior(straight, each, S) for each in shrinkages}, n_jobs)
+    if lines == problem.d:
         return line
-    factor = line.problem.prior.factor
-    factor, rest = np.diag(factor) if factor.ndim == 1 else factor, np.eye(problem.d - lines)
-    problems = [_with_prior(problem, linalg.block_diag(factor, bend * rest)) for bend in BENDS]
-    evidence, chosen = _compare(problems, line.gamma, n_jobs)
-    number = len(problems) * line.number
-    tuned = replace(problems[_best(evidence)], tuned_prior=True)
-    return replace(line, problem=tuned, fit=chosen, number=number)
+    factor, rest = line.problem.prior.factor, np.eye(problem.d - lines)
+    factor = np.diag(factor) if factor.ndim == 1 else factor
+    found = _best({bend: _with_prior(problem, linalg.block_diag(factor, bend * rest)) for bend in BENDS}, n_jobs)
+    return replace(found, number=found.number * line.number, shrinkage=line.shrinkage)
 
 
-def _compare(problems: Sequence[Problem], gamma: float, n_jobs: int | None) -> tuple[FloatArray, Fit | None]:
-    """Compute log evidences at gamma, NaN where EP does not converge, and return the best fit, if it converged."""
-    fits: list[Fit] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for each in problems:
-            start = fits[-1] if fits and fits[-1].converged else None
-            at = replace(each.of_compared_rows(), gamma=gamma)
-            fits.append(fit(at, start=start, accuracy="path", n_jobs=n_jobs))
-    evidence = np.array([each.log_evidence if each.converged else np.nan for each in fits])
-    best = fits[_best(evidence)]
-    return evidence, best if best.converged else None
+def _best(problems: dict[float, Problem], n_jobs: int | None) -> PriorChoice:
+    """Choose the problem of highest evidence at one gamma, of those where EP converges; if nowhere, the last."""
+    gamma = CENTRE * row_shares(next(iter(problems.values())).pairs).size
+    compared = [replace(each.of_compared_rows(), gamma=gamma) for each in problems.values()]
+    fits = dict(zip(problems, fits_along(compared, accuracy="path", n_jobs=n_jobs), strict=True))
+    known = {value: each for value, each in fits.items() if each.converged}
+    best = max(known, key=lambda value: known[value].log_evidence, default=[*problems][-1])
+    return PriorChoice(replace(problems[best], tuned_prior=True), known.get(best), len(problems), best)
 
 
 def _with_prior(problem: Problem, factor: FloatArray) -> Problem:
     """Return the problem restricted to its first ``len(factor)`` columns, with prior N(0, factor factor')."""
     X = problem.X[:, : len(factor)]
     return replace(problem, scores=LinearScores(X, problem.offset, GaussianPrior(np.zeros(len(factor)), factor)))
-
-
-def _column_covariance(problem: Problem, weights: FloatArray | None) -> FloatArray:
-    return np.atleast_2d(np.cov(problem.X, rowvar=False, bias=True, aweights=weights))
-
-
-def _best(log_evidences: FloatArray) -> int:
-    """Return the index of the highest; where all are NaN, of the last (independent coefficients)."""
-    known = np.where(np.isnan(log_evidences), -np.inf, log_evidences)
-    return int(np.argmax(known)) if np.isfinite(known).any() else known.size - 1
 
 
 # Largest lengthscale common to all covariates, in median distances: there 98 % of the process's variance is linear.
@@ -234,7 +192,7 @@ class LengthscaleChoice:
     """
 
     features: KernelFeatures
-    fit: EPFit
+    fit: Fit
     trace: tuple[dict[str, Any], ...]
     converged: bool
     message: str
@@ -340,72 +298,49 @@ def choose_lengthscale(
     compared = y if isinstance(y, Pairs) else bipartite(y)
     units = np.where(rows.std(axis=0) > 0.0, rows.std(axis=0), 1.0) if each else np.ones(rows.shape[1])
     base = np.log(units * median_distance(rows / units))
-    evidence = _Evidence(rows, compared, gamma, kernel, rank, pairs, n_jobs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        values = [evidence.fit(base + np.log(multiple), "path", anew=True)[1].log_evidence for multiple in multiples]
-        multiple = float(multiples[int(np.nanargmax(values))])
-        start, farthest = base + np.log(multiple), FARTHEST if each else max(0.0, np.log(LONGEST / multiple))
+    known: dict[bytes, KernelFeatures] = {}  # by logarithms of the lengthscales
+
+    def problem_at(phi: FloatArray) -> Problem:
+        features = known[phi.tobytes()] = kernel_features(rows, kernel, lengthscale=np.exp(phi), rank=rank)
+        return replace(linear_gaussian_problem(features.transform(rows), compared, gamma), tuned_prior=True)
+
+    def gradient(point: Point) -> FloatArray:
+        return lengthscale_gradient(known[point.phi.tobytes()], point.fit, rows)
+
+    flat = Conditional(problem_at, lambda phi: np.zeros(len(phi)), base, np.ones(base.size), gradient=gradient)
+    density = Density(flat, options={"pairs": pairs, "n_jobs": n_jobs, "accuracy": "path"}, tolerance=None)
+    for multiple in multiples:
+        density.at(base + np.log(multiple), anew=True)
+        density.options["pairs"] = density.points[0].fit.plan.pairs  # as many for all lengthscales
+    density.options["accuracy"] = "fit"
+    best = max(density.points, key=lambda point: point.log_density)
+    converged, message = True, "the best of the grid"
+    if max_evaluations > 0:
+        density.conditional = replace(flat, centre=best.phi)
         free = np.eye(base.size) if each else np.ones((base.size, 1))
-
-        t, converged, message = np.zeros(free.shape[1]), True, "the best of the grid"
-        if max_evaluations > 0:
-            evidence.fit(start, "fit", anew=True)  # pairs of their own, for all of the search
-
-            def objective(t: FloatArray) -> tuple[float, FloatArray]:
-                value, gradient = evidence(start + free @ t)
-                return value, gradient @ free
-
-            ends = {"slope": 1e-2, "gain": 1e-7, "farthest": farthest}
-            found = climb(objective, t.size, max_evaluations=max_evaluations, **ends)
-            t, converged, message = found.x, bool(found.success), str(found.message)
-    features, best = evidence.fit(start + free @ t, "fit", anew=True)
-    return LengthscaleChoice(features, best, tuple(evidence.trace), converged and best.converged, message)
-
-
-class _Evidence:
-    """Log evidence and its gradient in the logarithms of the lengthscales, each fit from the sites of the last."""
-
-    def __init__(
-        self, rows: FloatArray, compared: Pairs, gamma: float, kernel: str, rank: int, pairs: Any, n_jobs: int | None
-    ) -> None:
-        self._rows, self._compared, self._gamma, self._n_jobs = rows, compared, gamma, n_jobs
-        self._kernel, self._rank = kernel, rank
-        self._last: EPFit | None = None
-        self._used: Any = pairs  # replaced by the first plan's, so that all lengthscales use as many pairs
-        self.trace: list[dict[str, Any]] = []
-
-    def fit(self, log_scales: FloatArray, accuracy: str, *, anew: bool = False) -> tuple[KernelFeatures, EPFit]:
-        """Fit features at given lengthscales; on the subsample of the last fit, unless it is to be drawn ``anew``."""
-        features = kernel_features(self._rows, self._kernel, lengthscale=np.exp(log_scales), rank=self._rank)
-        problem = linear_gaussian_problem(features.transform(self._rows), self._compared, self._gamma)
-        problem = replace(problem, tuned_prior=True)
-        start = None if self._last is None else carried_over(self._last, problem)
-        if start is not None and anew:
-            start = replace(start, subsample=None)
-        plan = choose_plan(problem, start=start, pairs=self._used, accuracy=accuracy)
-        if self._last is None:
-            self._used = plan.pairs
-        self._last = fit_by_plan(problem, plan, n_jobs=self._n_jobs)
-        self.trace.append(
-            {
-                "lengthscale": features.lengthscale,
-                "log_evidence": self._last.log_evidence,
-                "sampling_error": self._last.sampling_error.log_evidence,
-                "left_out": features.left_out,
-            }
-        )
-        return features, self._last
-
-    def __call__(self, log_scales: FloatArray) -> tuple[float, FloatArray]:
-        features, fit = self.fit(log_scales, "fit")
-        return fit.log_evidence, lengthscale_gradient(features, fit, self._rows)
+        farthest = FARTHEST if each else max(0.0, float(np.log(LONGEST) + base[0] - best.phi[0]))
+        ends = {"slope": 1e-2, "gain": 1e-7, "farthest": farthest}
+        search = find_mode(density, free=free, max_evaluations=max_evaluations, **ends)
+        best, converged, message = search.best, search.converged, search.message
+    assert isinstance(best.fit, EPFit)
+    final = fit(best.fit.problem, start=replace(best.fit, subsample=None), **density.options)
+    trace = tuple(
+        {
+            "lengthscale": known[phi.tobytes()].lengthscale,
+            "log_evidence": found.log_evidence,
+            "sampling_error": found.sampling_error.log_evidence,
+            "left_out": known[phi.tobytes()].left_out,
+        }
+        for phi, found in [*((point.phi, point.fit) for point in density.points), (best.phi, final)]
+    )
+    return LengthscaleChoice(known[best.phi.tobytes()], final, trace, converged and final.converged, message)
 
 
-def lengthscale_gradient(features: KernelFeatures, fit: EPFit, X: FloatArray) -> FloatArray:
+def lengthscale_gradient(features: KernelFeatures, fit: Fit, X: FloatArray) -> FloatArray:
     """Compute d log Z / d log lengthscale of each covariate, (d,), at a fit to ``features.transform(X)``."""
     kernel, rows, points = features.kernel, X / features.lengthscale, features.points
     assert isinstance(kernel, Covariance)
+    assert isinstance(fit, EPFit)
     in_cross, in_pivots = feature_slopes(fit, features.factor, fit.problem.scores.reduced.rotation)
     return _chained(kernel, in_cross, rows, points) + _chained(kernel, in_pivots, points, points)
 

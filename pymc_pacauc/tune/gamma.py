@@ -35,7 +35,7 @@ restricted to the fold. ``docs/develop/gamma.md`` has the measurements behind th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,7 +48,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import RowShares, row_shares
-from pymc_pacauc.ep.leave_out import FoldPaths, Groups, LeaveOut, split_groups
+from pymc_pacauc.ep.leave_out import FoldPaths, LeaveOut, split_groups
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import GAMMA_STEP, Plan, choose_plan
 from pymc_pacauc.ep.results import Fit
@@ -153,50 +153,47 @@ class Candidate:
         return self.change < 0.5
 
 
-def leave_out_folds(problem: Problem, assigned: NDArray[np.intp], plan: Plan) -> Sequence[FoldPaths] | Sequence[Groups]:
-    """Prepare to leave out the folds of each assignment: along paths of their own, or by splitting the pairs."""
+def leave_out_folds(
+    problem: Problem, assigned: NDArray[np.intp], plan: Plan, whole: Fit | None = None
+) -> list[Callable[..., LeaveOut]]:
+    """Make a function for each assignment that leaves out its folds, given ``gamma``, ``refine`` and ``tolerance``.
+
+    Folds go along paths of their own, or start from ``whole``, a fit to all rows at any gamma.
+    """
     if plan.folds == "paths":
         placed = problem.in_coordinates(plan.coordinates)
-        return [FoldPaths(placed, fold, plan.power) for fold in assigned]
-    return [split_groups(problem.pairs, fold) for fold in assigned]
+        return [FoldPaths(placed, fold, plan.power).leave_out for fold in assigned]
+    assert whole is not None
+    return [partial(whole.leave_out, split_groups(problem.pairs, fold), n_jobs=1) for fold in assigned]
 
 
 def held_out(
-    fit: Fit | None,
-    folds: Sequence[FoldPaths] | Sequence[Groups],
-    *,
+    left_out: Sequence[Callable[..., LeaveOut]],
     gamma: float,
+    *,
     sweeps: int = SWEEPS,
     tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
     client: Any = None,
 ) -> Candidate:
-    """Compute held-out AUCs at ``gamma`` for the folds of each assignment.
-
-    Folds without paths of their own need a ``fit`` to all rows, at any gamma. Assignments are computed on threads, or
-    on the workers of a cluster.
-    """
-    one = partial(leave_out_at, gamma=gamma, refine=sweeps, tolerance=tolerance)
-    workers = min(len(folds), cores() if n_jobs is None else n_jobs)
+    """Compute held-out AUCs at ``gamma`` for the folds of each assignment, on threads or the workers of a cluster."""
+    one = partial(_called, {"gamma": gamma, "refine": sweeps, "tolerance": tolerance})
+    workers = min(len(left_out), cores() if n_jobs is None else n_jobs)
     if client is not None:
-        from pymc_pacauc.cluster.rounds import map_with
+        from pymc_pacauc.cluster.rounds import gather, submit
 
-        found = map_with(client, one, fit, folds)
+        found = gather(client, submit(client, one, left_out))
     elif workers == 1:
-        found = [one(fit, fold) for fold in folds]
+        found = list(map(one, left_out))
     else:
         with ThreadPoolExecutor(workers) as pool:
-            found = list(pool.map(partial(one, fit), folds))
+            found = list(pool.map(one, left_out))
     auc, expected = ([getattr(each, name) for each in found] for name in ("group_auc", "group_expected_auc"))
     return Candidate(gamma, np.array(auc), np.array(expected), max(float(each.change.max()) for each in found))
 
 
-def leave_out_at(fit: Fit | None, fold: FoldPaths | Groups, *, gamma: float, **options: Any) -> LeaveOut:
-    """Leave out the folds of one assignment at ``gamma``; where they have no paths of their own, of a ``fit``."""
-    if isinstance(fold, FoldPaths):
-        return fold.leave_out(gamma, **options)
-    assert fit is not None
-    return fit.leave_out(fold, gamma=gamma, n_jobs=1, **options)
+def _called(options: dict[str, float], leave_out: Callable[..., LeaveOut]) -> LeaveOut:
+    return leave_out(**options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,14 +426,18 @@ def choose_gamma(
     plan = choose_plan(some, method=method, pairs="all")
     if client is not None:
         plan = replace(plan, folds="removed sites")
-    left_out = leave_out_folds(some, assigned, plan)
-    if start is None and not isinstance(left_out[0], FoldPaths):
+    if start is None and plan.folds != "paths":
         at = replace(some, gamma=CENTRE * row_shares(some.pairs).size)
-        [start] = fits_along_gamma(at, [at.gamma], method, accuracy="path", n_jobs=n_jobs, client=client)
+        [start] = fits_along([at], method, accuracy="path", n_jobs=n_jobs, client=client)
+    left_out: Sequence[Any] = leave_out_folds(some, assigned, plan, start)
+    if client is not None:
+        from pymc_pacauc.cluster.rounds import hold
+
+        left_out = hold(client, left_out)
     number = count(1)
 
     def evaluate(gamma: float) -> Candidate:
-        found = held_out(start, left_out, gamma=gamma, n_jobs=n_jobs, client=client)
+        found = held_out(left_out, gamma, n_jobs=n_jobs, client=client)
         if callback is not None:
             callback(next(number))
         return found
@@ -449,22 +450,16 @@ def choose_gamma(
     return GammaChoice(scaled, chosen, of_all, measure_of(problem.pairs.kind))
 
 
-def fits_along_gamma(
-    problem: Problem,
-    gammas: ArrayLike,
-    method: str,
-    *,
-    accuracy: str = "fit",
-    n_jobs: int | None = None,
-    client: Any = None,
-) -> Iterator[Fit]:
-    """Yield fits at each gamma, each from the last that converged; without warnings, see their ``converged``."""
+def fits_along(problems: Iterable[Problem], method: str = "ep", **options: Any) -> Iterator[Fit]:
+    """Yield a fit of each problem, from the last that converged; without warnings, see their ``converged``.
+
+    ``options`` are those of :func:`~pymc_pacauc.arrays.fit`.
+    """
     start = None
-    for gamma in np.asarray(gammas, dtype=np.float64):
+    for each in problems:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            at = replace(problem, gamma=float(gamma))
-            found = fit(at, method, start=start, accuracy=accuracy, n_jobs=n_jobs, client=client)
+            found = fit(each, method, start=start, **options)
         start = found if found.converged else start
         yield found
 

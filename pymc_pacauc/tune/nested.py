@@ -17,8 +17,8 @@ These are integrated nested Laplace approximations (INLA) with EP in place of La
 
 Every fit starts from the sites of one nearby. Points where EP does not converge are left out, and counted. One
 hyper-parameter takes some tens of fits, six take five hundred. Used for every model whose hyper-parameters have priors
-(:mod:`pymc_pacauc.model.nested`), and by ``maximize_evidence``; to integrate over other parameters, describe them by a
-:class:`Conditional`.
+(:mod:`pymc_pacauc.model.nested`); ``maximize_evidence`` and ``choose_lengthscale`` take the mode under a flat prior. To
+integrate over other parameters, describe them by a :class:`Conditional`.
 
 *Gradient* (:meth:`Density.gradient`). With whitened scores A(phi) w, w ~ N(0, I), log Z is stationary in the sites, and
 where dA = A D for some D, as with scales and kernels, d log Z = sum(D * (V + m m' - I)), V and m those of q. The
@@ -86,6 +86,8 @@ class Conditional:
         About the middle and the standard deviation of the prior.
     values : ndarray, shape (K, k), optional
         All values that phi can have, where it is discrete; ``log_prior`` are then the logarithms of their masses.
+    gradient : callable, optional
+        ``Point -> d log Z / d phi``, shape (k,), where there is a formula of its own.
     """
 
     problem_at: Callable[[FloatArray], Problem]
@@ -93,6 +95,7 @@ class Conditional:
     centre: FloatArray
     scale: FloatArray
     values: FloatArray | None = None
+    gradient: Callable[[Point], FloatArray] | None = None
 
     @property
     def dimension(self) -> int:
@@ -202,7 +205,7 @@ class Density:
     conditional: Conditional
     method: str = "ep"
     options: dict[str, Any] = field(default_factory=dict)
-    tolerance: float = TOLERANCE
+    tolerance: float | None = TOLERANCE
     callback: Callable[[Point], None] | None = None
     points: list[Point] = field(default_factory=list)
 
@@ -210,21 +213,23 @@ class Density:
     def failed(self) -> int:
         return sum(point.log_density == -np.inf for point in self.points)
 
-    @property
-    def best(self) -> float:
-        return max(point.log_density for point in self.points)
+    def at(self, phi: FloatArray, near: Point | None = None, *, anew: bool = False) -> Point:
+        """Evaluate the density at phi; the fit starts from that of ``near``, by default of the nearest point so far.
 
-    def at(self, phi: FloatArray, near: Point | None = None) -> Point:
-        """Evaluate the density at phi; the fit starts from that of ``near``, by default of the nearest point so far."""
+        Where pairs are subsampled, it has the pairs of its start, or is to draw them ``anew``.
+        """
         if near is None and self.points:
             usable = [point for point in self.points if point.fit.converged] or self.points
             scale = self.conditional.scale
             near = min(usable, key=lambda point: float(np.sum(((point.phi - phi) / scale) ** 2)))
         problem = self.conditional.problem_at(phi)
         options = {"tolerance": self.tolerance, **self.options}
+        start = None if near is None else _start(near.fit, problem)
+        if anew and isinstance(start, EPFit):
+            start = replace(start, subsample=None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # counted, and warned of once
-            found = fit(problem, self.method, start=None if near is None else _start(near.fit, problem), **options)
+            found = fit(problem, self.method, start=start, **options)
             if not found.converged and near is not None:
                 found = fit(problem, self.method, **options)
         log_density = -np.inf
@@ -242,6 +247,8 @@ class Density:
         moves = STEP * np.diag(conditional.scale)
         ends = conditional.log_prior(np.concatenate([point.phi + moves, point.phi - moves]))
         found = (ends[:k] - ends[k:]) / (2.0 * STEP * conditional.scale)
+        if conditional.gradient is not None:
+            return found + conditional.gradient(point)
         for j, move in enumerate(moves):
             slope = _slope(point.fit, conditional.problem_at(point.phi + move), move[j])
             if slope is None:  # a difference of evidences, which are known to TOLERANCE: 0.05 standard deviations apart
@@ -295,46 +302,24 @@ class Search:
     message: str
 
 
-def climb(
-    objective: Callable[[FloatArray], tuple[float, FloatArray]],
-    dimension: int,
+def find_mode(
+    density: Density,
     *,
-    slope: float,
-    max_evaluations: int,
+    slope: float = 0.1,
+    max_evaluations: int = 60,
+    free: FloatArray | None = None,
     farthest: float = FARTHEST,
     gain: float = 1e-10,
-) -> optimize.OptimizeResult:
-    """Maximise ``objective(t) -> value, gradient`` from zero by L-BFGS.
-
-    The search ends where no entry of the gradient is above ``slope``, or a step gains less than the share ``gain``.
-    Coordinates move at most FARTHEST down and ``farthest`` up.
-    """
-    first = objective(np.zeros(dimension))
-    unit = max(1.0, 1.5 * float(np.abs(first[1]).max()))  # in which the first step, the gradient, is not too long
-
-    def descend(t: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = objective(t) if t.any() else first
-        return -value / unit, -gradient / unit
-
-    return optimize.minimize(
-        descend,
-        np.zeros(dimension),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(-FARTHEST, farthest)] * dimension,
-        options={"maxfun": max_evaluations, "gtol": slope / unit, "ftol": gain},
-    )
-
-
-def find_mode(
-    density: Density, *, slope: float = 0.1, max_evaluations: int = 60, free: FloatArray | None = None
 ) -> Search:
-    """Maximise prior x Z in coordinates ``(phi - centre) / scale``, along the orthonormal columns of ``free``.
+    """Maximise prior x Z by L-BFGS, from the centre of the prior.
 
-    ``slope`` is in nats per prior standard deviation; a lattice only has to begin near the mode.
+    Coordinates are ``(phi - centre) / scale`` along the orthonormal columns of ``free``; they move at most FARTHEST
+    down and ``farthest`` up. The search ends where no entry of the gradient is above ``slope``, in nats per prior
+    standard deviation, or a step gains less than the share ``gain``. A lattice only has to begin near the mode.
     """
     conditional = density.conditional
     free = np.eye(conditional.dimension) if free is None else free
+    origin = np.zeros(free.shape[1])
     trace: list[tuple[Point, FloatArray]] = []
 
     def best() -> Point | None:
@@ -347,11 +332,23 @@ def find_mode(
         trace.append((point, free.T @ (density.gradient(point) * conditional.scale)))
         return point.log_density, trace[-1][1]
 
-    found = climb(objective, free.shape[1], slope=slope, max_evaluations=max_evaluations)
+    first = objective(origin)
+    unit = max(1.0, 1.5 * float(np.abs(first[1]).max(initial=0.0)))  # the first step, the gradient, is not too long
+
+    def descend(t: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = objective(t) if t.any() else first
+        return -value / unit, -gradient / unit
+
+    converged, message = True, "every direction is flat"
+    if origin.size:
+        bounds = [(-FARTHEST, farthest)] * origin.size
+        ends = {"maxfun": max_evaluations, "gtol": slope / unit, "ftol": gain}
+        found = optimize.minimize(descend, origin, jac=True, method="L-BFGS-B", bounds=bounds, options=ends)
+        converged, message = bool(found.success), str(found.message)
     mode = best()
     if mode is None:
         raise ValueError(NOWHERE)
-    return Search(mode, trace, bool(found.success), str(found.message))
+    return Search(mode, trace, converged, message)
 
 
 def integrate(density: Density) -> NestedFit:
@@ -399,7 +396,7 @@ def _listed(density: Density) -> NestedFit:
     if not np.isfinite(logs).any():
         raise ValueError(NOWHERE)
     best = points[int(np.argmax(logs))]
-    return _mixture(density, best, points, logs, float(special.logsumexp(logs)), None, False)
+    return _mixture(density, best, points, logs)
 
 
 def _lattice(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
@@ -424,7 +421,7 @@ def _lattice(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
     lattice = Lattice(mode.phi, axes, step * np.array(list(found), dtype=float), step)
     points = list(found.values())
     logs = np.array([point.log_density for point in points]) + lattice.log_volume
-    return _mixture(density, mode, points, logs, float(special.logsumexp(logs)), lattice, bool(queue))
+    return _mixture(density, mode, points, logs, lattice, truncated=bool(queue))
 
 
 def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
@@ -454,7 +451,7 @@ def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
                 proposals.append((mean, np.linalg.cholesky(spread)))
             else:
                 proposals.append((mode.phi, 1.5 * axes))
-    return _mixture(density, mode, points, logs, float(special.logsumexp(logs)) - np.log(len(points)), None, False)
+    return _mixture(density, mode, points, logs - np.log(len(points)), sampled=True)
 
 
 def _mixture(
@@ -462,11 +459,15 @@ def _mixture(
     mode: Point,
     points: list[Point],
     logs: FloatArray,
-    log_evidence: float,
-    lattice: Lattice | None,
-    truncated: bool,
+    lattice: Lattice | None = None,
+    *,
+    truncated: bool = False,
+    sampled: bool = False,
 ) -> NestedFit:
-    """Normalise the weights, drop points of negligible weight, and warn where the integral is not accurate."""
+    """Make the mixture of points whose parts of the evidence are exp(``logs``); warn where it is not accurate.
+
+    Points of negligible weight are dropped.
+    """
     weights = special.softmax(logs)
     order = np.argsort(-weights)
     kept = order[: int(np.searchsorted(np.cumsum(weights[order]), 1.0 - NEGLIGIBLE)) + 1]
@@ -475,7 +476,7 @@ def _mixture(
         weights[kept] / weights[kept].sum(),
         tuple(points[i].fit for i in kept),
         mode,
-        log_evidence,
+        float(special.logsumexp(logs)),
         len(density.points),
         density.failed,
         None if lattice is None else lattice.take(kept),
@@ -498,7 +499,7 @@ def _mixture(
             "The posterior of the hyper-parameters was not covered: it is very wide, perhaps because their prior is "
             "improper or too wide."
         )
-    if found.effective < 20.0 and lattice is None and density.conditional.values is None:  # an error of 0.2 sd
+    if sampled and found.effective < 20.0:  # an error of 0.2 sd
         said.append(f"The integral over the hyper-parameters has {found.effective:.1f} effective points only.")
     if said:
         advice = "Compare with pm.sample(step=pac.TemperingSMC(start=approx))."

@@ -294,8 +294,8 @@ def test_draws_are_judged_by_the_weights_too():
     """The expected AUC of a draw in closed form, against draws."""
     problem = linear_gaussian_problem(X, label_comparison(LEVEL, ordered=True, strata=WARD, weights=WEIGHT), 20.0)
     folds = gamma_search.assign_folds(problem.pairs, 3)
-    left_out = gamma_search.leave_out_folds(problem, folds, choose_plan(problem))
-    at = gamma_search.held_out(fitting.fit(problem), left_out, gamma=20.0, sweeps=50, tolerance=1e-6)
+    left_out = gamma_search.leave_out_folds(problem, folds, choose_plan(problem), fitting.fit(problem))
+    at = gamma_search.held_out(left_out, 20.0, sweeps=50, tolerance=1e-6)
     fold = folds[0]
     for k in range(3):
         out = fold == k

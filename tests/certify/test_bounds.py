@@ -1,3 +1,4 @@
+import inspect
 import math
 
 import numpy as np
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from pymc_pacauc.certify import bounds
+from pymc_pacauc.certify import bounds, certificate, held_out, matchings
 
 
 @given(st.floats(0, 1), st.floats(0, 5))
@@ -95,3 +96,75 @@ def test_huge_samples_and_tiny_rates():
     assert bounds.pac_bayes_kl(0.1, 5.0, np.int32(2**31 - 1)) == bounds.pac_bayes_kl(0.1, 5.0, 2**31 - 1)
     assert bounds.catoni_bound(0.1, 5.0, 10, rate=5e-324) == bounds.catoni_bound(0.1, math.inf, 10, rate=1.0) == 1
     assert bounds.linear_bound(0.1, math.inf, 10, rate=1.0) == bounds.pac_bayes_kl(0.1, math.inf, 10) == 1
+
+
+# -- what holds for every bound --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", [1e-9, 0.2, 0.5, 0.97])
+@pytest.mark.parametrize("step", [1e-4, 1e-7])
+def test_a_divergence_of_nearly_equal_means_keeps_its_digits(q, step):
+    """kl(q || q + s) is s^2 / (2 q (1 - q)) (1 - s (2/3) (1 - 2 q) / (q (1 - q)) + O(s^2)) for s much less than q."""
+    step *= min(q, 1.0 - q)
+    for s in (step, -step):
+        expected = s * s / (2.0 * q * (1.0 - q)) * (1.0 - s * (2.0 / 3.0) * (1.0 - 2.0 * q) / (q * (1.0 - q)))
+        assert bounds.binary_kl(q, q + s) == pytest.approx(expected, rel=max(1e-6, 1e-13 / step))
+
+
+def test_divergences_by_their_definition():
+    for q in (0.0, 0.1, 0.5, 0.9, 1.0):
+        for p in (0.01, 0.3, 0.45, 0.55, 0.99):
+            terms = [a * math.log(a / b) for a, b in ((q, p), (1.0 - q, 1.0 - p)) if a > 0.0]
+            assert bounds.binary_kl(q, p) == pytest.approx(sum(terms), rel=1e-12)
+    assert bounds.binary_kl(0.3, 1.0) == bounds.binary_kl(0.0, 1.0) == bounds.binary_kl(1.0, 0.0) == math.inf
+
+
+def test_an_inverse_is_never_below_the_exact_one():
+    """Nor above it by more than 1e-13 in the mean."""
+    rng = np.random.default_rng(1)
+    for q, bound in zip(rng.random(500), 10.0 ** rng.uniform(-6, 1, size=500), strict=True):
+        p = bounds.kl_upper(q, bound)
+        if p < 1.0:
+            rounding = 1e-15 / min(p, 1.0 - p)
+            assert bounds.binary_kl(q, p) >= bound - rounding
+            assert bounds.binary_kl(q, max(q, p - 1e-13)) <= bound + rounding
+
+
+def test_options_have_one_default():
+    """Whatever bound, rate or certificate: what is certified by one may be compared with another."""
+    expected = {"epsilon": 0.05, "selected_from": 1, "auc": 0.85, "share": 0.5, "equal_matchings": True, "compared": 1}
+    seen = set()
+    for module in (bounds, matchings, certificate, held_out):
+        for _, function in inspect.getmembers(module, inspect.isfunction):
+            for name, parameter in inspect.signature(function).parameters.items():
+                if name in expected and parameter.default is not inspect.Parameter.empty:
+                    assert parameter.default == expected[name], (function, name)
+                    seen.add(name)
+    assert seen == set(expected)
+
+
+def test_the_bound_of_a_mean_is_that_of_maurer_and_pontil():
+    log_term = math.log(2.0 / 0.01)
+    expected = 0.3 + 0.02 * math.sqrt(2.0 * log_term) + 7.0 * log_term / (3.0 * 499)
+    assert bounds.mean_bound(0.3, 0.02, 500, 0.01) == pytest.approx(expected, rel=1e-14)
+    assert math.isfinite(bounds.mean_bound(0.3, 0.02, 2, 0.01))
+
+
+def test_the_bound_of_a_mean_fails_as_rarely_as_it_says():
+    """Of 30 coins, exactly, whatever their probability."""
+    n, k = 30, np.arange(31)
+    errors = np.sqrt(k / n * (1.0 - k / n) / (n - 1))
+    highest = np.array([bounds.mean_bound(a / n, b, n, 0.5) for a, b in zip(k, errors, strict=True)])
+    failures = [binom.pmf(k, n, p)[highest < p].sum() for p in np.linspace(0.01, 0.99, 99)]
+    assert max(failures) <= 0.5
+
+
+def test_rates_are_near_the_best_for_the_divergence_they_are_for():
+    """Catoni's, where the AUC is the one assumed; doubled or halved, the bound is worse."""
+    for m, d, auc in ((100, 2, 0.85), (2000, 10, 0.85), (2000, 10, 0.95)):
+        options = {} if auc == 0.85 else {"auc": auc}
+        rate = bounds.catoni_rate(m, d, **options)
+        at, twice, half = (bounds.catoni_bound(1.0 - auc, d, m, rate=f * rate) for f in (1.0, 2.0, 0.5))
+        best = bounds.kl_upper(1.0 - auc, (d + math.log(20.0)) / m)
+        assert best - 1e-12 <= at < min(twice, half)
+        assert at - best < 0.15 * (best - (1.0 - auc))

@@ -24,7 +24,7 @@ from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, dataset_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.tune.evidence import choose_shrinkage
+from pymc_pacauc.tune.evidence import choose_prior
 
 
 def simulate(n_pos, n_neg, d, auc, rng):
@@ -164,7 +164,7 @@ def test_a_prior_tuned_on_the_data_is_refused():
 def test_priors_chosen_on_arrays_are_refused_too():
     X, y, _ = simulate(40, 60, 2, 0.85, np.random.default_rng(5))
     problem = linear_gaussian_problem(X, y, 50.0)
-    shrunk = choose_shrinkage(problem, [0.3, 1.0]).problem
+    shrunk = choose_prior(problem, shrinkages=[0.3, 1.0]).problem
     for tuned in (pac.choose_lengthscale(X, y, 50.0, rank=10, max_evaluations=2).fit.problem, shrunk):
         fit = fitting.fit(tuned)
         for refused in (lambda fit=fit: pac.certificate(fit), lambda tuned=tuned: pac.certify.split(tuned)):
@@ -176,7 +176,7 @@ def test_priors_chosen_on_arrays_are_refused_too():
     assert not any("NO GUARANTEE" in sentence for sentence in charged.assumptions)
     with pytest.raises(ValueError, match="needs selected_from"):
         pac.certificate(fit, tuned_prior="charge")
-    assert choose_shrinkage(problem, [1.0]).problem.tuned_prior is False  # nothing was chosen
+    assert choose_prior(problem, shrinkages=[1.0]).problem.tuned_prior is False  # nothing was chosen
 
 
 def test_features_made_from_these_rows_are_pointed_out():

@@ -1,11 +1,13 @@
 """Averages over matchings against all permutations, one by one, and bounds against exact probabilities of data sets."""
 
 from itertools import permutations, product
-from math import comb, exp, log
+from math import comb, exp, log, sqrt
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.integrate import quad
+from scipy.optimize import minimize_scalar
+from scipy.stats import binom, norm
 
 from pymc_pacauc.certify import matchings as module
 from pymc_pacauc.certify.bounds import catoni_bound, matching_bound
@@ -162,3 +164,60 @@ def test_one_pair_a_matching_is_a_binomial_bound(auc):
         bound = holdout_bound(grouping.of(scores), n, n, epsilon)
         failed += binom.pmf(wrong, n, 1 - auc) * (bound > auc)
     assert failed <= epsilon
+
+
+# -- rates -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("auc", [0.5, 0.7, 0.85, 0.99])
+def test_the_variance_of_a_rows_share_of_right_pairs(auc):
+    """By quadrature: a row of a normal class is right with a share Phi(x) of the other one."""
+    distance = sqrt(2.0) * norm.ppf(auc)
+    square, _ = quad(lambda x: norm.cdf(x) ** 2 * norm.pdf(x - distance), -12.0, 12.0, epsabs=1e-12)
+    assert float(module._row_variance(np.array(auc))) == pytest.approx(square - auc**2, abs=1e-10)
+
+
+@pytest.mark.parametrize(("n_pos", "n_neg"), [(100, 300), (300, 100), (400, 400)])
+@pytest.mark.parametrize(("divergence", "auc"), [(0.0, 0.7), (5.0, 0.7), (3.0, 0.85)])
+def test_the_rate_is_the_best_of_a_normal_variable_but_for_its_skew(n_pos, n_neg, divergence, auc):
+    """The number of wrong pairs about its mean has the variance of the AUC times m^2: the bound is least there."""
+    m, larger = min(n_pos, n_neg), max(n_pos, n_neg)
+    distance = sqrt(2.0) * norm.ppf(auc)
+    zeta = quad(lambda x: norm.cdf(x) ** 2 * norm.pdf(x - distance), -12.0, 12.0)[0] - auc**2
+    budget, variance = divergence + log(20.0), m * zeta * (1.0 + m / larger)
+
+    def excess(beta):
+        """Of the bound on the mean of W, from its log moment to second order."""
+        return budget / beta + 0.5 * beta * variance
+
+    best = minimize_scalar(excess, bounds=(1e-3, 50.0), method="bounded", options={"xatol": 1e-10}).x
+    found = matching_rate(n_pos, n_neg, divergence, auc=auc) / m
+    assert found == pytest.approx(min(8.0, 1.2 * best), rel=1e-6)
+    assert matching_rate(n_pos, n_neg, divergence, 0.01, auc=auc) / m == pytest.approx(
+        min(8.0, 1.2 * sqrt(2.0 * (divergence + log(100.0)) / variance)), rel=1e-6
+    )
+
+
+def test_a_rate_of_certain_rankings_is_bounded():
+    """Of 10 rows of each class, with an AUC near one."""
+    assert matching_rate(10, 10, 20.0, auc=0.9999) == 80.0
+
+
+def test_the_bound_of_a_fixed_score_takes_the_first_cell_that_is_not_excluded():
+    """Cells from below, each with the rate for its middle, at least that of chance."""
+    rng = np.random.default_rng(4)
+    positive = np.arange(60) < 25
+    for shift in (0.0, 0.7, 1.5, 4.0):
+        scores = rng.normal(size=60) + shift * positive
+        matchings = matching_groups(positive).of(scores)
+        found, expected = holdout_bound(matchings, 25, 35, 0.1), 1.0
+        for lower, upper in reversed(list(zip(module.CELLS[:-1], module.CELLS[1:], strict=True))):
+            rate = matching_rate(25, 35, 0.0, 0.1, auc=max(0.5, (lower + upper) / 2))
+            bound = 1.0 - matching_bound(matchings.log_moment(rate / 25), 0.0, 25, 0.1, rate=rate)
+            if bound < upper:
+                expected = max(lower, bound)
+        assert found == expected
+    assert module.CELLS[0] == 0.0
+    assert module.CELLS[-1] == 1.0
+    assert (np.diff(module.CELLS) > 0.0).all()
+    assert (np.diff(module.CELLS[1:]) < 0.06).all()

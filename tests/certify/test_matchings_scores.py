@@ -1,5 +1,7 @@
 """The mean over draws of the moment over matchings, where it is known: one coefficient has two rankings only."""
 
+from math import log
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -8,7 +10,14 @@ from scipy.stats import binom
 from pymc_pacauc.certify import matchings
 from pymc_pacauc.certify import matchings as matching_bound
 from pymc_pacauc.certify.held_out import MARGIN, with_margin
-from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, matching_groups, mean_log_moment, scores_under
+from pymc_pacauc.certify.matchings import (
+    GaussianScores,
+    bound_of_draws,
+    matching_groups,
+    matching_rate,
+    mean_log_moment,
+    scores_under,
+)
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
@@ -89,3 +98,49 @@ def test_risk_of_the_mean_from_that_at_a_margin():
         assert of_mean * ndtr(MARGIN) <= wrong_at_margin + 1e-12
         closest = min(closest, wrong_at_margin - of_mean * ndtr(MARGIN))
     assert closest < 0.05
+
+
+@pytest.mark.parametrize("given", [None, 30.0])
+def test_what_a_bound_of_draws_is_made_of(given, monkeypatch):
+    """A tenth of epsilon pays for the draws, shared by the posteriors compared, and the rest for the bound."""
+    seen = {}
+
+    def spy(scores, grouping, beta, **options):
+        seen.update(options, beta=beta)
+        return -3.0, -3.5, 200
+
+    monkeypatch.setattr(matchings, "mean_log_moment", spy)
+    grouping, rng = matching_groups(np.arange(60) < 20), np.random.default_rng(0)
+    scores = GaussianScores(np.zeros(60), np.zeros((60, 1)), np.arange(60))
+    found = bound_of_draws(scores, 2.0, grouping, 4.0, 0.2, rng=rng, rate=given, compared=5)
+    rate = matching_rate(20, 40, 4.0, 0.2) if given is None else given
+    assert (found.rate, found.draws) == (rate, 200)
+    assert found.margin == pytest.approx(0.5)
+    assert seen["beta"] == pytest.approx(rate / 20)
+    assert seen["delta"] == pytest.approx(0.1 * 0.2 / 5)
+    assert seen["limit"] == pytest.approx(4.0 * (4.0 + log(5.0)))
+    assert seen["rng"] is rng
+    budget = -3.5 - 2.0 + log(0.18)
+    assert found.risk == pytest.approx(min(1.0, np.expm1(budget / 20) / np.expm1(-rate / 20)))
+
+
+@pytest.mark.parametrize(("m", "draws"), [(2000, 1000), (4000, 500), (20_000, 200)])
+def test_large_classes_have_fewer_draws(m, draws, monkeypatch):
+    """Two million scores of the smaller class; at least 200 and at most 1000 draws."""
+    grouping = matching_groups(np.arange(2 * m) < m)
+    made = []
+
+    def draw(self, number, rng):
+        made.append(number)
+        return np.broadcast_to(self.mean, (number, self.mean.size))
+
+    constant = type("Constant", (), {"log_moment": lambda self, beta: -4.0 * beta, "mean_wrong": 5.0})()
+    monkeypatch.setattr(GaussianScores, "draw", draw)
+    monkeypatch.setattr(matchings.MatchingGroups, "of", lambda self, scores: constant)
+    monkeypatch.setattr(matchings, "expected_pair_auc", lambda mean, root, pairs: 0.75)
+    monkeypatch.setattr(matchings, "_matched_pairs", lambda grouping: None)
+    scores = GaussianScores(np.zeros(2 * m), np.zeros((1, 1)), np.zeros(2 * m, dtype=np.intp))
+    estimate, safe, number = mean_log_moment(scores, grouping, 0.5, limit=10.0, delta=0.1, rng=np.random.default_rng(0))
+    assert number == sum(made) == draws
+    assert estimate == pytest.approx(0.5 * (5.0 - 4.0) - 0.5 * 0.25 * m)  # the excess, and the mean that is known
+    assert safe <= estimate

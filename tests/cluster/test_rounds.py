@@ -26,11 +26,9 @@ Y = X @ [1.0, -1.0, 0.5, 0.0] + 2.0 * RNG.logistic(size=N) > 1.0
 def test_gamma_and_chains(client):
     problem = arrays.linear_gaussian_problem(X, Y, GAMMA)
     there = pac.select_gamma(problem, gammas=[300.0, 3000.0], folds=3, progressbar=False, client=client)
-    folds = gamma_search.leave_out_folds(
-        problem, there.fold, replace(choose_plan(problem, pairs="all"), folds="removed sites")
-    )
-    whole = arrays.fit(problem, pairs="all")
-    here = [gamma_search.held_out(whole, folds, gamma=gamma).auc.mean() for gamma in (300.0, 3000.0)]
+    plan = replace(choose_plan(problem, pairs="all"), folds="removed sites")
+    folds = gamma_search.leave_out_folds(problem, there.fold, plan, arrays.fit(problem, pairs="all"))
+    here = [gamma_search.held_out(folds, gamma).auc.mean() for gamma in (300.0, 3000.0)]
     np.testing.assert_allclose(there.table["auc"], here, atol=1e-9)
     start = arrays.fit(problem)
     settings = arrays.Settings(particles=300)

@@ -10,7 +10,8 @@ from pymc_pacauc.ep.importance import FreeLengthPosterior, free_length_moments, 
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
-from pymc_pacauc.smc import Settings, prior_path, run_tempering
+from pymc_pacauc.smc.paths import prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 from tests.oracles import exact_plane, plane_data
 
 
@@ -49,7 +50,7 @@ def test_two_coefficients_against_the_angles_finite_sums(gamma):
     draws = posterior.draw(20_000, np.random.default_rng(3))
     assert np.abs((draws.mean(axis=0) - mean) / sd).max() < 0.02 + 4.0 / np.sqrt(len(draws))
     assert stats.kstest(np.linalg.norm(draws, axis=1), stats.chi(2).cdf).pvalue > 1e-3
-    estimate, error = log_mean(posterior.weights.log_weights)
+    estimate, error = log_mean(posterior.log_weights)
     assert abs(estimate - exact.log_evidence) < 4 * error + 1e-3
 
 
@@ -133,7 +134,7 @@ def test_a_prior_that_is_not_centred(centre):
     assert np.abs((drawn.mean(axis=0) - mean) / sd).max() < 0.02 + 4 * error + 4 / np.sqrt(10_000)
     np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=0.02 + 4 * error + 4 / np.sqrt(10_000))
     np.testing.assert_array_equal(posterior.score_mean, found.posterior.mean)
-    log_evidence, log_error = log_mean(posterior.weights.log_weights)
+    log_evidence, log_error = log_mean(posterior.log_weights)
     exact = log_mean(-40.0 * problem.risk(theta))
     assert log_evidence == pytest.approx(exact[0], abs=4 * np.hypot(log_error, exact[1]))
 
@@ -156,7 +157,7 @@ def test_dirac_spikes(listed, monkeypatch):
     drawn = posterior.draw(10_000, rng)
     assert (drawn == 0.0).any(axis=0).all()
     np.testing.assert_allclose(drawn.std(axis=0), np.sqrt(posterior.variance), rtol=0.08)
-    assert (posterior.weights is not None) == listed
+    assert (posterior.log_weights is not None) == listed
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.2])

@@ -100,11 +100,11 @@ def test_the_gamma_chosen_is_that_of_refits(name):
     problem = linear_gaussian_problem(X, y, 1.0)
     found = search.choose_gamma(problem)
     plan = choose_plan(problem)
-    assert isinstance(search.leave_out_folds(problem, found.folds, plan)[0], FoldPaths)
-    folds = search.leave_out_folds(problem, found.folds, replace(plan, folds="removed sites"))
+    assert plan.folds == "paths"
     whole = fitting.fit(problem)
+    folds = search.leave_out_folds(problem, found.folds, replace(plan, folds="removed sites"), whole)
     candidates, chosen = search.choose_among(
-        lambda gamma: search.held_out(whole, folds, gamma=gamma, sweeps=100, tolerance=1e-2), None, problem.pairs
+        lambda gamma: search.held_out(folds, gamma, sweeps=100, tolerance=1e-2), None, problem.pairs
     )
     assert 1 / 1.35 < found.gamma / candidates[chosen].gamma < 1.35
 

@@ -270,7 +270,7 @@ def test_changes_of_sites_are_in_units_of_q_and_without_damping(damping):
     prior = spike_slab_problem([[0.0], [1.0]], [0, 1], 1.0, inclusion_probability=0.4, v0=0.01).sites
     tau = np.empty(1)
     u, h, precision, shift = np.array([0.7]), np.array([0.2]), np.array([[2.0]]), np.array([1.5])
-    H, c = _others(precision, shift, u, h, np.eye(1))
+    H, c = _others(precision, shift, u, h, None)
     before = u[0], h[0]
     found = _pass(H, c, shift, np.eye(1), u, h, tau, components(prior), np.arange(1), damping)
     by_precision, by_shift = ((after[0] - old) / damping for after, old in zip((u, h), before, strict=True))

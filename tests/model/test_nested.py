@@ -10,7 +10,7 @@ from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.model.nested import NestedApproximation, read_model
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import Settings, run_tempering
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 from pymc_pacauc.tune.nested import Density, flat_directions
 from tests.oracles import exact_plane, plane_data
 from tests.tune.test_nested import half_normal

@@ -20,7 +20,7 @@ from pymc_pacauc.comparison.risk import LinearRisk
 from pymc_pacauc.model.inference import EP
 from pymc_pacauc.model.potential import AUCPotential
 from pymc_pacauc.model.step import STAGES_KEPT, TemperingSMC
-from pymc_pacauc.smc import DirectionPath
+from pymc_pacauc.smc.paths import DirectionPath
 from pymc_pacauc.smc.tempering import TemperingWarning
 from tests.oracles import exact_plane, plane_data
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import Settings, advance, prior_path, start
 from pymc_pacauc.smc.coordinates import direction_fit, positive_factor
 from pymc_pacauc.smc.moves import MOVES, InChart, Situation, fit_stage
+from pymc_pacauc.smc.paths import prior_path
+from pymc_pacauc.smc.tempering import Settings, advance, start
 
 
 def problems():

@@ -16,11 +16,11 @@ from scipy import stats
 import pymc_pacauc as pac
 from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import DirectionPath, LinearPath, ModelPath, Path, bridge_path, prior_path
 from pymc_pacauc.smc.coordinates import Fit
 from pymc_pacauc.smc.moves import MOVES, Situation, choose_move, fit_stage, metropolis
-from pymc_pacauc.smc.paths import Bridge, Population
+from pymc_pacauc.smc.paths import Bridge, DirectionPath, LinearPath, Path, Population, bridge_path, prior_path
 from tests.marginals import exact_marginal, exact_single
+from tests.paths import ModelPath
 
 GAMMA = 6.0
 RNG = np.random.default_rng(3)

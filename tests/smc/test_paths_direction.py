@@ -5,11 +5,8 @@ import pytest
 from scipy import stats
 
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import (
-    Settings,
-    bridge_path,
-    prior_path,
-)
+from pymc_pacauc.smc.paths import bridge_path, prior_path
+from pymc_pacauc.smc.tempering import Settings
 from tests.oracles import exact_plane, plane_data
 from tests.smc.test_tempering import assert_evidence, runs
 

@@ -11,24 +11,22 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.risk import linear_risk
 from pymc_pacauc.numerics import effective_sample_size
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import (
-    DirectionPath,
-    LinearPath,
-    ModelPath,
+from pymc_pacauc.smc import tempering
+from pymc_pacauc.smc.log_evidence import combine, stage_variance
+from pymc_pacauc.smc.paths import DirectionPath, LinearPath, Population, bridge_path, prior_path
+from pymc_pacauc.smc.tempering import (
     Settings,
+    TemperingWarning,
+    _features,
     advance,
-    bridge_path,
-    combine,
+    correlation_of,
     move_on,
-    prior_path,
+    next_temperature,
     run_tempering,
     start,
-    tempering,
 )
-from pymc_pacauc.smc.log_evidence import stage_variance
-from pymc_pacauc.smc.paths import Population
-from pymc_pacauc.smc.tempering import TemperingWarning, _features, correlation_of, next_temperature
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
+from tests.paths import ModelPath
 
 GAMMA = 60.0
 
@@ -303,7 +301,7 @@ def test_two_particles_run():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"particles": 1}, "particles must be at least 2"),
+        ({"particles": 1}, "particles must be a whole number, better hundreds, at least 2; got 1"),
         ({"ess_threshold": 1.0}, "ess_threshold"),
         ({"decorrelation": 0.0}, "decorrelation"),
         ({"max_moves": 0}, "max_moves"),

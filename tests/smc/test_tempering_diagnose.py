@@ -9,8 +9,9 @@ import pytest
 from benchmarks.starts import pima, simulated, started
 from pymc_pacauc import datasets
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.smc import Settings, combine, prior_path, run_tempering
-from pymc_pacauc.smc.tempering import TemperingWarning
+from pymc_pacauc.smc.log_evidence import combine
+from pymc_pacauc.smc.paths import prior_path
+from pymc_pacauc.smc.tempering import Settings, TemperingWarning, run_tempering
 from tests.oracles import plane_data
 
 EVIDENCE = "the log evidence can be wrong by many times its standard error"

@@ -14,11 +14,10 @@ from pymc_pacauc.ep.gaussian import carried_over
 from pymc_pacauc.ep.plan import Subsample
 from pymc_pacauc.problem.kernel_features import COVARIANCES, kernel_features, median_distance
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.tune import evidence as by_evidence
+from pymc_pacauc.tune import gamma as by_gamma
 from pymc_pacauc.tune.evidence import (
-    choose_bend,
     choose_lengthscale,
-    choose_shrinkage,
+    choose_prior,
     lengthscale_gradient,
     shrunk_prior,
 )
@@ -123,47 +122,47 @@ def correlated(n=80):
 
 
 def test_the_shrinkage_of_highest_evidence_is_chosen():
-    """Each evidence is that of a fit with the prior that it is of, at twice the comparison's size."""
+    """That of a fit with the prior that it is of, at twice the comparison's size."""
     problem, weights = correlated(), np.random.default_rng(5).gamma(2.0, size=80)
-    found = choose_shrinkage(problem, weights=weights, n_jobs=1)
-    assert found.shrinkages == (0.03, 0.1, 0.3, 1.0)
-    assert found.gamma == pytest.approx(2.0 * row_shares(problem.pairs).size)
+    found = choose_prior(problem, weights=weights, n_jobs=1)
+    gamma = 2.0 * row_shares(problem.pairs).size
     S = np.cov(problem.X, rowvar=False, bias=True, aweights=weights)
-    for shrinkage, evidence in zip(found.shrinkages, found.log_evidences, strict=True):
+    evidences = {}
+    for shrinkage in (0.03, 0.1, 0.3, 1.0):
         covariance = np.linalg.inv((1.0 - shrinkage) * S + shrinkage * np.eye(3))
-        at = linear_gaussian_problem(problem.X, problem.pairs, found.gamma, prior_covariance=covariance)
-        assert evidence == pytest.approx(fitting.fit(at, n_jobs=1).log_evidence, abs=0.02)
-    best = int(np.argmax(found.log_evidences))
-    assert found.shrinkage == found.shrinkages[best] < 1.0
-    assert np.ptp(found.log_evidences) > 1.0
-    expected = shrunk_prior(problem, found.shrinkage, weights).prior.covariance
+        at = linear_gaussian_problem(problem.X, problem.pairs, gamma, prior_covariance=covariance)
+        evidences[shrinkage] = fitting.fit(at, n_jobs=1).log_evidence
+    assert found.number == 4
+    assert found.shrinkage == max(evidences, key=evidences.get) < 1.0
+    assert np.ptp(list(evidences.values())) > 1.0
+    expected = shrunk_prior(problem, found.shrinkage, S).prior.covariance
     np.testing.assert_allclose(found.problem.prior.covariance, expected)
     assert found.problem.tuned_prior
     assert found.problem.gamma == problem.gamma
-    assert found.fit.log_evidence == found.log_evidences[best]
-    assert found.fit.problem.gamma == found.gamma
+    assert found.fit.log_evidence == pytest.approx(evidences[found.shrinkage], abs=0.02)
+    assert found.fit.problem.gamma == pytest.approx(gamma)
 
 
 def test_a_shrinkage_whose_fit_does_not_converge_is_not_chosen(monkeypatch):
     """And no fit starts from one; where none converges, coefficients are independent."""
     starts, evidences = [], {0.03: 5.0, 0.1: 1.0, 0.3: 2.0, 1.0: 0.0}
     problem = correlated()
-    shrinkages = {float(shrunk_prior(problem, each).prior.covariance[0, 0]): each for each in evidences}
+    S = np.cov(problem.X, rowvar=False, bias=True)
+    shrinkages = {float(shrunk_prior(problem, each, S).prior.covariance[0, 0]): each for each in evidences}
 
     def choose(failing):
-        def fake(at, *, start, **options):
+        def fake(at, method, *, start, **options):
             starts.append(start)
             shrinkage = shrinkages[float(at.prior.covariance[0, 0])]
             return SimpleNamespace(log_evidence=evidences[shrinkage], converged=shrinkage not in failing)
 
-        monkeypatch.setattr(by_evidence, "fit", fake)
+        monkeypatch.setattr(by_gamma, "fit", fake)
         starts.clear()
-        return choose_shrinkage(problem, n_jobs=1)
+        return choose_prior(problem, n_jobs=1)
 
     found = choose(failing=(0.03,))
     assert found.shrinkage == 0.3
     assert found.fit.log_evidence == 2.0
-    assert np.isnan(found.log_evidences[0])
     assert starts[:2] == [None, None]
     assert starts[2].log_evidence == 1.0
     assert starts[3].log_evidence == 2.0
@@ -176,8 +175,8 @@ def test_more_columns_than_rows_leave_no_choice():
     rng = np.random.default_rng(6)
     for d, choices in ((20, 4), (21, 1)):
         rows = rng.normal(size=(20, d))
-        found = choose_shrinkage(linear_gaussian_problem(rows, np.arange(20) % 2, gamma=1.0), n_jobs=1)
-        assert len(found.shrinkages) == len(found.log_evidences) == choices
+        found = choose_prior(linear_gaussian_problem(rows, np.arange(20) % 2, gamma=1.0), n_jobs=1)
+        assert found.number == choices
         assert (found.fit is None) == (choices == 1)
     assert found.shrinkage == 1.0
     assert not found.problem.tuned_prior
@@ -187,7 +186,7 @@ def test_more_columns_than_rows_leave_no_choice():
 @pytest.mark.parametrize("shrinkage", [0.0, -0.1, 1.1, np.nan, [0.5]])
 def test_a_shrinkage_that_is_none(shrinkage):
     with pytest.raises(ValueError, match="shrinkage must be a number in"):
-        shrunk_prior(correlated(), shrinkage)
+        shrunk_prior(correlated(), shrinkage, np.eye(3))
 
 
 # -- the search for lengthscales -------------------------------------------------------------------------------------
@@ -222,11 +221,11 @@ def test_the_search_ends_where_the_evidence_is_flat_or_after_so_many():
     assert len(cut.trace) < len(ended.trace) + 10
 
 
-@pytest.mark.parametrize("choose", [choose_shrinkage, lambda problem: choose_bend(problem, 1)])
-def test_a_prior_chosen_on_the_rows_says_so(choose):
+@pytest.mark.parametrize("lines", [None, 1])
+def test_a_prior_chosen_on_the_rows_says_so(lines):
     """A certificate of it would be void."""
     X = np.random.default_rng(1).normal(size=(60, 3))
-    choice = choose(linear_gaussian_problem(X, X[:, 0] ** 2 + X[:, 1] > 0.5, gamma=1.0))
+    choice = choose_prior(linear_gaussian_problem(X, X[:, 0] ** 2 + X[:, 1] > 0.5, gamma=1.0), lines)
     assert choice.number > 1
     with pytest.raises(ValueError, match="tuned"):
         pac.certificate(fitting.fit(replace(choice.problem, gamma=20.0)))

@@ -8,7 +8,6 @@ import pytest
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import RowShares, row_shares
-from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -20,7 +19,7 @@ from pymc_pacauc.tune.gamma import (
     choose_among,
     choose_gamma,
     content_order,
-    fits_along_gamma,
+    fits_along,
     gamma_grid,
     held_out,
     leave_out_folds,
@@ -119,11 +118,12 @@ def test_held_out_aucs_are_those_of_refits(weights):
     """Each fold's own posterior, in every assignment, whatever the threads; the change is that of the worst fold."""
     problem = some_problem(weights=weights)
     assigned = np.array([np.arange(60) % 3, np.arange(60) // 20])
-    folds = leave_out_folds(problem, assigned, choose_plan(problem))
-    assert isinstance(folds[0], FoldPaths) == (weights is None)
+    plan = choose_plan(problem)
+    assert (plan.folds == "paths") == (weights is None)
     start = fit(replace(problem, gamma=10.0), n_jobs=1)
+    folds = leave_out_folds(problem, assigned, plan, start)
     options = {"gamma": 20.0, "sweeps": 200, "tolerance": 1e-7}
-    found = held_out(start, folds, n_jobs=1, **options)
+    found = held_out(folds, n_jobs=1, **options)
     assert found.gamma == 20.0
     assert 0.0 <= found.change <= 1e-7
     for repeat, fold in enumerate(assigned):
@@ -132,12 +132,12 @@ def test_held_out_aucs_are_those_of_refits(weights):
             out = replace(problem, pairs=problem.pairs.among(fold == k))
             mean = fit(stay, n_jobs=1, tolerance=1e-8).posterior.mean
             assert found.auc[repeat, k] == pytest.approx(1.0 - out.risk(mean[None])[0], abs=1e-9)
-    two = held_out(start, folds, n_jobs=2, **options)
+    two = held_out(folds, n_jobs=2, **options)
     np.testing.assert_array_equal(two.auc, found.auc)
     np.testing.assert_array_equal(two.expected_auc, found.expected_auc)
     assert (found.expected_auc != found.auc).any()
-    folds = leave_out_folds(problem, assigned, choose_plan(problem))  # paths remember where they were
-    assert held_out(start, folds, n_jobs=1, gamma=20.0, sweeps=1, tolerance=1e-7).change > 1e-7
+    folds = leave_out_folds(problem, assigned, plan, start)  # paths remember where they were
+    assert held_out(folds, n_jobs=1, gamma=20.0, sweeps=1, tolerance=1e-7).change > 1e-7
 
 
 def test_paired_errors_by_hand():
@@ -278,7 +278,7 @@ def test_folds_that_are_given_and_groups():
         assert all(np.unique(assigned[group == each]).size == 1 for each in range(20))
 
 
-def test_fits_along_gamma_start_from_the_last_that_converged(monkeypatch):
+def test_fits_along_start_from_the_last_that_converged(monkeypatch):
     starts = []
 
     class Found:
@@ -290,7 +290,7 @@ def test_fits_along_gamma_start_from_the_last_that_converged(monkeypatch):
         return Found(problem.gamma)
 
     monkeypatch.setattr(tuned, "fit", fake)
-    found = list(fits_along_gamma(some_problem(), [1.0, 2.0, 3.0], "ep"))
+    found = list(fits_along([replace(some_problem(), gamma=gamma) for gamma in (1.0, 2.0, 3.0)]))
     assert [each.gamma for each in found] == [1.0, 2.0, 3.0]
     assert starts == [None, 1.0, 1.0]
 

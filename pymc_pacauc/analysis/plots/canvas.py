@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,16 +68,22 @@ def draw_curves(
     axes: Any,
     named: Mapping[str, xr.Dataset],
     variable: str,
-    label: Callable[[str, xr.Dataset], str],
-    *,
     limits: tuple[str, str] | None,
+    *,
+    measure: str = "",
     step: str | None = None,
 ) -> None:
-    """Draw a ``variable`` of each dataset over its coordinate, with the band between two others, the ``limits``."""
+    """Draw a ``variable`` of each dataset over its coordinate, with the band between two others, the ``limits``.
+
+    Curves are labelled with their names and, of a ``measure`` among their attributes, its value and interval.
+    """
     for k, (name, curve) in enumerate(named.items()):
+        if measure:
+            value, lower, upper = (curve.attrs[f"{measure}{end}"] for end in ("", "_lower", "_upper"))
+            name = f"{name}{': ' if name else ''}{value:.3f} ({lower:.3f} to {upper:.3f})"
         at = curve[curve[variable].dims[0]]
         band = None if limits is None else [curve[each] for each in limits]
-        line = {"color": COLORS[k % len(COLORS)], "linestyle": LINES[k % len(LINES)], "label": label(name, curve)}
+        line = {"color": COLORS[k % len(COLORS)], "linestyle": LINES[k % len(LINES)], "label": name}
         draw_band(axes, at, curve[variable], band, step=step, **line)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True
     named = named_curves(curves, "", "roc", "tpr")
     [axes] = canvas.new_axes(ax, figsize=(5.2, 5.2))
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
-    draw_curves(axes, named, "tpr", _label("auc"), limits=("tpr_lower", "tpr_upper") if band else None)
+    draw_curves(axes, named, "tpr", ("tpr_lower", "tpr_upper") if band else None, measure="auc")
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
     attrs = next(iter(named.values())).attrs
     units = "groups" if attrs["n_groups"] else "rows"
@@ -114,7 +114,7 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     named = named_curves(curves, "", "precision_recall", "precision")
     [axes] = canvas.new_axes(ax, figsize=(7.6, 4.6))
     limits = ("precision_lower", "precision_upper") if band else None
-    draw_curves(axes, named, "precision", _label("average_precision"), limits=limits, step="pre")
+    draw_curves(axes, named, "precision", limits, measure="average_precision", step="pre")
     for curve in named.values():
         axes.axhline(curve.attrs["event_rate"], color=GREY, linewidth=0.8, linestyle=":")
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
@@ -122,16 +122,6 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     title = f"average precision of the mean score\n({level:.0%} over rows; dotted: event rate)"
     canvas.legend_beside(axes, title=title, alignment="left")
     return axes
-
-
-def _label(measure: str) -> Callable[[str, xr.Dataset], str]:
-    """Return the label of a curve: its name, and the value of the measure with its interval."""
-
-    def label(name: str, curve: xr.Dataset) -> str:
-        value, lower, upper = (curve.attrs[f"{measure}{end}"] for end in ("", "_lower", "_upper"))
-        return f"{name}{': ' if name else ''}{value:.3f} ({lower:.3f} to {upper:.3f})"
-
-    return label
 
 
 def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
@@ -177,8 +167,7 @@ def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: 
     at = first["probability"]
     axes.axhline(0.0, color=BLACK, linewidth=0.9, label="nobody")
     axes.plot(at, first["treat_all"], color=GREY, linewidth=0.9, label="everybody")
-    limits = ("lower", "upper") if band else None
-    draw_curves(axes, named, "net_benefit", lambda name, _: name, limits=limits)
+    draw_curves(axes, named, "net_benefit", ("lower", "upper") if band else None)
     top = max(float(curve["upper" if band else "net_benefit"].max()) for curve in named.values())
     axes.set(xlabel="probability at which one is indifferent", ylabel="net benefit (true positives per row)")
     axes.set_xlim(0, 1)

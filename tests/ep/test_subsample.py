@@ -128,7 +128,7 @@ def test_sampling_errors_cover(kind):
     for method in ("ep", "vb"):
         exact = fit(problem, method, pairs="all")
         q = exact.posterior.natural
-        with warnings.catch_warnings(record=True) as said:  # claims beyond 0.3 of a standard deviation lead to all pairs
+        with warnings.catch_warnings(record=True) as said:  # claims beyond 0.3 sd lead to all pairs
             warnings.simplefilter("always")
             fits = [fit(problem, method, pairs=300, random_seed=seed) for seed in range(24)]
         assert all("were used instead" in str(each.message) for each in said)

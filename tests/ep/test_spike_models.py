@@ -1,6 +1,7 @@
 """Exact inclusion probabilities by listing models; against the exact plane they are in ``test_spike_slab.py``."""
 
 import numpy as np
+import pytest
 
 from pymc_pacauc import fitting
 from pymc_pacauc.problem.problem import spike_slab_problem

@@ -384,8 +384,7 @@ def choose_plan(
         return replace(plan, **_after_start(placed, plan.pairs, start))
     if start is None:
         several = problem.sites is None and several_fixed_points(problem)
-        begin = "few features" if coordinates == "features" else "prior"
-        plan = replace(plan, start=begin if problem.sites is None else "slab", continuation=several)
+        plan = replace(plan, start=_choose_start(placed), continuation=several)
         if plan.start == "prior" and local and len(problem.parts) > 1:
             plan = replace(plan, start="parts", continuation=False)  # each part tries two starts where it should
     return plan
@@ -465,6 +464,12 @@ def _after_start(problem: Problem, pairs: Subsample, start: Fit | None) -> dict[
         return {"pairs": replace(pairs, along="start", drawn=drawn)}
     near = drawn is not None and ratio <= GAMMA_STEP
     return {"pairs": replace(pairs, along="start" if near else "refined start")}
+
+
+def _choose_start(problem: Problem) -> str:
+    if problem.sites is not None:
+        return "slab"
+    return "few features" if problem.scores.coordinates == "features" else "prior"
 
 
 def _short_folds(problem: Problem) -> bool:

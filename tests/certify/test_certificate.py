@@ -17,7 +17,9 @@ from pymc_pacauc.certify.bounds import (
     linear_rate,
     pac_bayes_kl,
 )
-from pymc_pacauc.certify.matchings import matching_groups
+from pymc_pacauc.certify.matchings import bound_of_draws, matching_groups, matching_rate, scores_under
+from pymc_pacauc.comparison.censored import concordance
+from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.model.compat import inference_data
@@ -398,3 +400,92 @@ def test_options_that_do_not_go_together(options, message):
 def test_rows_of_one_class_have_no_bound():
     with pytest.raises(ValueError, match="rows of both classes"):
         matching_groups(np.ones(4, dtype=bool))
+
+
+# -- on arrays -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def on_arrays():
+    X, y, _ = simulate(30, 50, 2, 0.85, np.random.default_rng(7))
+    return fitting.fit(linear_gaussian_problem(X, y, 40.0), n_jobs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "bound", "rate"), [("catoni", catoni_bound, catoni_rate), ("linear", linear_bound, linear_rate)]
+)
+@pytest.mark.parametrize("given", [None, 25.0])
+def test_independent_observations_with_a_rate(on_arrays, name, bound, rate, given):
+    """Half of epsilon is for the share of pairs that can be compared, and half for the bound and its rate."""
+    found = pac.certificate(on_arrays, 0.1, bound=name, rate=given, sampling="iid", selected_from=3)
+    share = 30 * 50 / (80 * 79 / 2)
+    least = 1.0 - kl_upper(1.0 - share, math.log(1 / 0.05) / 40)
+    known = (share * on_arrays.expected_risk, on_arrays.divergence, 40, 0.05 / 3)
+    used = rate(40, 2, 0.05) if given is None else given
+    assert found.auc == pytest.approx(1.0 - min(1.0, bound(*known, rate=used) / least), abs=1e-12)
+    assert f"rate {used:.4g}" in found.bound
+    assert found.m == 40
+
+
+@pytest.mark.parametrize("given", [None, 20.0])
+def test_the_rate_over_matchings(on_arrays, given):
+    """By default the best for a divergence of d: the bound is that of draws of the training scores."""
+    found = pac.certificate(on_arrays, 0.1, bound="matchings", rate=given, selected_from=2)
+    positive = np.arange(80) < 30
+    rate = matching_rate(30, 50, 2, 0.05) if given is None else given
+    scores = scores_under(on_arrays.problem, on_arrays.posterior.natural, np.ones(80, dtype=bool))
+    grouping, rng = matching_groups(positive), np.random.default_rng(0)
+    near = bound_of_draws(scores, on_arrays.divergence, grouping, 2.0, 0.05, rng=rng, rate=rate, compared=100)
+    assert found.auc == pytest.approx(1.0 - near.risk, abs=0.01)  # other draws
+    assert found.bound == f"Mean over matchings, rate {rate:.4g}"
+    [said] = [each for each in found.assumptions if "Monte Carlo error" in each]
+    assert "1000 draws" in said
+    assert "10% of epsilon" in said
+
+
+def test_what_a_certificate_says(on_arrays):
+    one, two = pac.certificate(on_arrays, 0.1), pac.certificate(on_arrays, 0.1, selected_from=2)
+    record = on_arrays.problem.pairs
+    assert (one.n_pos, one.n_neg, one.m, one.groups, one.epsilon, one.gamma) == (30, 50, 30, 0, 0.1, 40.0)
+    assert (one.selected_from, two.selected_from) == (1, 2)
+    assert (one.method, one.comparison) == ("EP", record.kind)
+    assert one.divergence == on_arrays.divergence
+    assert not any("choice among" in each for each in one.assumptions)
+    assert sum("choice among 2 priors" in each for each in two.assumptions) == 1
+    assert f"Certified AUC >= {one.auc:.4f} with probability 0.9 (PAC-Bayes-kl, EP)" in repr(one)
+    assert f"mean score     >= {one.mean_score_auc:.4f}" in repr(one)
+    assert ("(vacuous)" in repr(one)) == (one.mean_score_auc <= 0.5)
+    assert f"on these rows  {one.empirical_auc:.4f} (randomised score, gamma = 40)" in repr(one)
+    assert f"KL             {one.divergence:.3f} nats" in repr(one)
+    assert "m              30 (n+ = 30, n- = 50)" in repr(one)
+    grouped = pac.certificate(on_arrays, groups=np.arange(80) // 2)
+    assert "(n+ = 30, n- = 50, in 40 groups)" in repr(grouped)
+    assert "the 40 groups are independent" in grouped.assumptions[0]
+    assert grouped.groups == 40
+    assert grouped.auc < pac.certificate(on_arrays).auc
+
+
+KINDS = {
+    "two classes": ("within each class observations", "n+ = "),
+    "weights": ("given classes, strata and weights", "n+ = "),
+    "ordered": ("given classes, strata and weights", "ordered classes, 80 observations"),
+    "censored": ("given times, events, strata and weights", " events and "),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_which_observations_are_taken_for_independent(kind):
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(80, 2))
+    signal = X[:, 0] + 0.3 * rng.normal(size=80)
+    pairs = {
+        "two classes": lambda: label_comparison(signal > 0.0),
+        "weights": lambda: label_comparison(signal > 0.0, weights=rng.gamma(5.0, size=80)),
+        "ordered": lambda: label_comparison(np.digitize(signal, [-0.5, 0.5]), ordered=True),
+        "censored": lambda: concordance(np.exp(-signal), rng.random(80) < 0.7),
+    }[kind]()
+    found = pac.certificate(fitting.fit(linear_gaussian_problem(X, pairs, 20.0), n_jobs=1))
+    words, sizes = KINDS[kind]
+    assert words in found.assumptions[0]
+    assert sizes in repr(found)
+    assert found.m == pytest.approx(effective_size(pairs))

@@ -302,6 +302,12 @@ STRATEGIES = (
         lambda: [*LARGE(), linear(1_000_000, 10, False)],
     ),
     Strategy(
+        "fine",
+        "a table of their own for pairs of one weight (band)",
+        [(subsample_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))],
+        LARGE,
+    ),
+    Strategy(
         "constant",
         "a kernel and a table of their own for pairs of one weight (tiles)",
         [(sweep, "cut_work", partial(sweep.cut_work, most_tables=-1))],

@@ -13,8 +13,8 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.leave_out import split_groups
+from pymc_pacauc.fitting import fits_along
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.tune.gamma import fits_along
 
 FOLDS = 5
 SMALLEST = 0.25  # times n+ n- / n

@@ -19,9 +19,9 @@ from .problem.kernel_features import kernel_features as kernel_features
 from .problem.problem import Problem as Problem
 from .problem.problem import linear_gaussian_problem as linear_gaussian_problem
 from .problem.problem import spike_slab_problem as spike_slab_problem
-from .smc.tempering import Settings as Settings
 from .smc.paths import bridge_path as bridge_path
 from .smc.paths import prior_path as prior_path
+from .smc.tempering import Settings as Settings
 from .smc.tempering import run_tempering as run_tempering
 from .tune.evidence import choose_lengthscale as choose_lengthscale
 from .tune.gamma import GammaChoice as GammaChoice

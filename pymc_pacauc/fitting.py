@@ -10,11 +10,14 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from pymc_pacauc.ep.fit import fit as fit_by_plan
 from pymc_pacauc.ep.gaussian import Callback
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import Plan, choose_plan
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.problem.problem import Problem
@@ -108,6 +111,20 @@ def fit(
     plan = plan_of(problem, method, client=client, **options)
     found: Fit = fit_by_plan(problem, plan, n_jobs=n_jobs, callback=callback)
     return found
+
+
+def fits_along(problems: Iterable[Problem], method: str = "ep", **options: Any) -> Iterator[Fit]:
+    """Yield a fit of each problem, from the last that converged; without warnings, see their ``converged``.
+
+    ``options`` are those of :func:`fit`.
+    """
+    start = None
+    for each in problems:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = fit(each, method, start=start, **options)
+        start = found if found.converged else start
+        yield found
 
 
 def plan_of(problem: Problem, method: str = "ep", *, client: Any = None, **options: Any) -> Plan:

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_pacauc import arrays
+from pymc_pacauc import arrays, fitting
 from pymc_pacauc.certify.matchings import _log_sum
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.loop import UnsupportedError
 from pymc_pacauc.estimator.calibration import fit_softmax
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.fitting import fit, fits_along
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.tune.coverage import _smoothed
 from pymc_pacauc.tune.gamma import weighted_gamma
@@ -199,3 +199,16 @@ def underflowing():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 4))
     return X, X[:, 0] + rng.normal(size=120) > 0.2
+
+
+def test_fits_along_start_from_the_last_that_converged(monkeypatch):
+    starts = []
+
+    def fake(problem, method, *, start, **options):
+        starts.append(start)
+        return SimpleNamespace(place=problem, converged=problem != "second")
+
+    monkeypatch.setattr(fitting, "fit", fake)
+    found = list(fits_along(["first", "second", "third"]))
+    assert [each.place for each in found] == ["first", "second", "third"]
+    assert starts == [None, found[0], found[0]]

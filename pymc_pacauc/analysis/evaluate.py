@@ -57,7 +57,7 @@ from pymc_pacauc.comparison.sizes import effective_size, group_codes
 from pymc_pacauc.model.deployed import deployed_score, labelled_draws
 from pymc_pacauc.numerics import FloatArray, Mask, check_choice, check_probability, check_whole, slices, tails
 
-GRID = 201  # rates from 0 to 1 at which curves are stored; doubled, figures look the same
+GRID = 201  # rates from 0 to 1 at which curves are stored: steps of 0.005; doubled, Datasets are twice as large
 BOOTSTRAP = 1000  # reweightings of rows: ends of a 90 % band to 0.07 standard deviations; of twice as many, to 0.05
 
 

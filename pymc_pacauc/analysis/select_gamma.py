@@ -38,7 +38,7 @@ from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import METHODS
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.fitting import fit, fits_along
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, NotLinearGaussianError, found_terms, names_of
@@ -343,7 +343,7 @@ def _by_folds(
     grid = np.array([each.gamma for each in choice.candidates])
     some = choice.rows < problem.compared_rows.size
     along = [] if some else [replace(problem, gamma=float(gamma)) for gamma in grid]
-    fits = list(rule.fits_along(along, accuracy="path", **options))
+    fits = list(fits_along(along, accuracy="path", **options))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
         start = None if some else fits[choice.chosen]
@@ -363,7 +363,7 @@ def _by_certificate(problem: Problem, record: Provenance, gammas: ArrayLike | No
     shares = row_shares(problem.pairs)
     grid = rule.certificate_gammas(shares) if gammas is None else rule.gamma_grid(shares, gammas)
     fits = []
-    for each in rule.fits_along((replace(problem, gamma=float(gamma)) for gamma in grid), method):
+    for each in fits_along((replace(problem, gamma=float(gamma)) for gamma in grid), method):
         fits.append(each)
         bar.update(len(fits), grid.size)
     rows = [_row(ArrayResult(each, record)) for each in fits]

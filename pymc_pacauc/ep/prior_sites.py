@@ -35,7 +35,7 @@ same time can leave no Gaussian. With S = diag(1 / u) and a the column of A of a
 
 without this coefficient, its cavity has tau = a'Ha and nu = a'(r - Hc); changing its site is a rank-one update of H.
 P, which is singular along constant scores, is not inverted. A pass costs O(d k^2), plus O(d k) for each site that
-changes by more than ``DEFERRED``.
+changes by more than ``NEGLIGIBLE`` or ``DEFERRED``.
 
 *Scale.* Where the risk does not depend on the length of the coefficients, P and r are known up to factors exp(2 l) and
 exp(l). The pair sites satisfy r'm = tr P (V + mm') given q, hence at EP's fixed point
@@ -361,9 +361,10 @@ PASSES = Policy(  # over the prior sites
 )
 LARGEST_RESCALING = 0.25
 SMALLEST_PRECISION = 1e-8  # sites in between act as this one
-# Relative change of H below which a site's own waits for the next pass (500 x 2000: as many passes, each quicker;
-# doubled, the same), and changes that are added to H at once.
-DEFERRED, MOVES_AT_ONCE = 1e-3, 64
+# Relative change of H below which a site's own waits for the next pass; and with more coefficients than rows (500 x
+# 2000: as many passes, each quicker; doubled, the same). Doubled, the first has no effect: it is rounding.
+NEGLIGIBLE, DEFERRED = 1e-13, 1e-3
+MOVES_AT_ONCE = 64  # changes that are added to H at once; other values were not measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,7 +406,7 @@ def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint
     prior, d = problem.sites, q.mean.size
     assert prior is not None
     rotation, of_prior = problem.scores.reduced.rotation, components(prior)
-    columns = np.ascontiguousarray(q.rotation.T)
+    columns, deferred = np.ascontiguousarray(q.rotation.T), NEGLIGIBLE if rotation is None else DEFERRED
 
     def sweep(point: FloatArray, pace: Pace) -> _Pass:
         u, h, scale, tau = point[:d].copy(), point[d:-1].copy(), np.exp(point[-1]), np.empty(d)
@@ -413,7 +414,7 @@ def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint
         H, c = _others(q.precision * scale**2, shift, u, h, rotation)
         HA = H if rotation is None else columns @ H  # rows a'H
         order = np.random.default_rng(pace.turn).permutation(d)  # in which coefficients are visited
-        squared, reset, rescaling = _pass(HA, c, shift, columns, u, h, tau, of_prior, order, pace.damping)
+        squared, reset, rescaling = _pass(HA, c, shift, columns, u, h, tau, of_prior, order, pace.damping, deferred)
         rescaling = rescaling if problem.scale_free else 0.0
         clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
         led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
@@ -460,7 +461,7 @@ def _others(
 
 
 @kernel
-def _pass(HA, c, r, columns, u, h, tau, of_prior, order, damping):
+def _pass(HA, c, r, columns, u, h, tau, of_prior, order, damping, deferred):
     """Match each site in turn, in place (u, h, c, HA, tau); ``columns`` is A', ``HA`` A'H, both (d, k).
 
     Returns the squared change without damping, in units of q; the number of sites that could not be matched and were
@@ -494,7 +495,7 @@ def _pass(HA, c, r, columns, u, h, tau, of_prior, order, damping):
         now = 1.0 / (tau[k] + u[k])
         change += (0.5 * ((new_u - u[k]) * now) ** 2 + (new_h - h[k]) ** 2 * now) / damping**2
         rank_one = without - gain * gain / (new_u + tau[k])
-        if abs(rank_one * seen) > DEFERRED:
+        if abs(rank_one * seen) > deferred:
             moves[moved], along_moves[moved] = rank_one, Ha
             moved += 1
             if moved == MOVES_AT_ONCE:

@@ -32,9 +32,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.comparison.subsample import SampledBlock, SampledPairs
 from pymc_pacauc.ep.posterior import NaturalGaussian
-from pymc_pacauc.ep.sites import SiteTable, row_sites
+from pymc_pacauc.ep.sites import CANCELLED, FAST, FINE_PER_UNIT, SiteTable, Tabulated, fine_site_table, row_sites
 from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, TILE_COLUMNS, SiteSums, _add_listed, sweep_sums
 from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import Problem
@@ -75,10 +76,49 @@ def _runs(mean, spread, weight):
     return low, high, total
 
 
+@kernel(fastmath=FAST)
+def _alike_sites(
+    row, mean_i, square_i, mean_j, square_j, weight, table, lower, k_column, h_column, totals, inverse, position
+):  # fmt: skip
+    """Compute :func:`row_sites` for pairs of one ``weight``, by a ``fine_site_table``.
+
+    Returns True, and changes nothing, where two rows nearly coincide; else False, sum_j K and sum_j h.
+    """
+    special = 0
+    for j in range(row.size):
+        size = square_i + square_j[j]
+        variance = size - 2.0 * row[j]
+        special += variance <= CANCELLED * size
+        inverse[j] = variance
+    if special:
+        return True, 0.0, 0.0
+    last = table.shape[0] - 0.5
+    for j in range(row.size):
+        inverse[j] = 1.0 / math.sqrt(inverse[j])
+        position[j] = min(max(((mean_i - mean_j[j]) * inverse[j] - lower) * FINE_PER_UNIT, 0.0), last)
+    k_sum = h_sum = wrong = log_constant = 0.0
+    for j in range(row.size):
+        interval = np.int32(position[j])
+        t = position[j] - interval - 0.5
+        p = table[interval]
+        k_pair = (p[0, 0] + t * (p[0, 1] + t * p[0, 2])) * inverse[j] * inverse[j]
+        h_pair = (p[1, 0] + t * (p[1, 1] + t * p[1, 2])) * inverse[j]
+        wrong += p[2, 0] + t * (p[2, 1] + t * p[2, 2])
+        log_constant += p[3, 0] + t * (p[3, 1] + t * p[3, 2])
+        row[j] = k_pair
+        k_sum += k_pair
+        h_sum += h_pair
+        k_column[j] += k_pair
+        h_column[j] += h_pair
+    totals[0] += weight * wrong
+    totals[1] += log_constant
+    return False, k_sum, h_sum
+
+
 @kernel
 def band_sites(
     place_i, width_i, mean_i, square_i, root_i, weight_i, place_j, width_j, mean_j, square_j, root_j, weight_j, z_j,
-    every, first, radius,
+    every, first, radius, alike, fine,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
 ):  # fmt: skip
     """Sum K and h by row (n_i,) and by column (n_j,), and K z_j by row (n_i, size), over the pairs of a group.
@@ -88,7 +128,8 @@ def band_sites(
     ``every`` times.
 
     Of the runs that are neither close to a row nor certain, one in ``every`` (a power of 2) is computed, starting from
-    ``first``. Pairs are certain beyond ``radius`` standard deviations.
+    ``first``. Pairs are certain beyond ``radius`` standard deviations. If ``alike`` is not 0, all pairs have this
+    weight, and the ``fine`` table.
     """
     n_i, n_j = mean_i.size, mean_j.size
     low_i, high_i, total_i = _runs(mean_i, radius * np.sqrt(square_i), weight_i)
@@ -151,13 +192,21 @@ def band_sites(
                     times = every if far else 1
                     listed = listed_far if far else listed_close
                     before = len(listed)
-                    k_sum, h_sum = row_sites(
-                        row, i, mean_i[i], square_i[i], root_i[i], weight_i[i],
-                        mean_j[left:right], square_j[left:right], root_j[left:right], weight_j[left:right],
-                        gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-                        k_column[far, left:right], h_column[far, left:right], totals[far], listed,
-                        weight, inverse, position,
-                    )  # fmt: skip
+                    special = True
+                    if alike > 0.0:
+                        special, k_sum, h_sum = _alike_sites(
+                            row, mean_i[i], square_i[i], mean_j[left:right], square_j[left:right],
+                            alike, fine, lower, k_column[far, left:right], h_column[far, left:right], totals[far],
+                            inverse, position,
+                        )  # fmt: skip
+                    if special:
+                        k_sum, h_sum = row_sites(
+                            row, i, mean_i[i], square_i[i], root_i[i], weight_i[i],
+                            mean_j[left:right], square_j[left:right], root_j[left:right], weight_j[left:right],
+                            gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
+                            k_column[far, left:right], h_column[far, left:right], totals[far], listed,
+                            weight, inverse, position,
+                        )  # fmt: skip
                     for k in range(before, len(listed)):  # indices in the run become indices in the group
                         at, column, variance, of_pair = listed[k]
                         listed[k] = (at, column + left, variance, of_pair)
@@ -212,9 +261,10 @@ def sampled_sums(
     space = problem.scores.reduced
     d, with_offset = space.dimension, bool(space.offset.any())
     side = partial(_side, space, with_offset, q, subsample)
+    weights = {id(each): _ends(each.block) for each in subsample.sampled}
 
     def run(job: Job) -> tuple[FloatArray, FloatArray, FloatArray]:
-        return _job_sums(job, side, d + with_offset, table, problem.tie_cost)
+        return _job_sums(job, side, d + with_offset, table, weights[id(job.block)], problem.tie_cost)
 
     precision, linear, totals = np.zeros((d + with_offset, d + with_offset)), np.zeros(d + with_offset), np.zeros(2)
     for sums in map_tiles(run, [job for block in subsample.sampled for job in _jobs(block)]):
@@ -232,6 +282,20 @@ def sampled_sums(
     return SiteSums(precision, linear, log_constant, wrong, problem.tied_pairs)
 
 
+def _ends(block: Block) -> tuple[float, float]:
+    """Return the least and the largest weight of a pair of a block."""
+    rows, columns = block.row_weights, block.column_weights
+    return float(rows.min() * columns.min()), float(rows.max() * columns.max())
+
+
+def _fine(block: Block, table: SiteTable, weighted: Tabulated) -> tuple[float, FloatArray]:
+    """Return the weight of all pairs of a block and a table for it, where they have one weight; else 0 and none."""
+    gamma = table.gamma * block.weight
+    if block.constant and gamma <= weighted.largest:
+        return block.weight, fine_site_table(gamma, table.power)
+    return 0.0, np.empty((0, 4, 3))
+
+
 def _jobs(block: SampledBlock) -> list[Job]:
     """Divide a block into jobs of at least about ``TILE_COLUMNS`` rows, and large groups into parts."""
     groups = len(block.groups)
@@ -246,7 +310,7 @@ def _jobs(block: SampledBlock) -> list[Job]:
 
 
 def _job_sums(
-    job: Job, side: Callable[..., Side], size: int, table: SiteTable, tie_cost: float
+    job: Job, side: Callable[..., Side], size: int, table: SiteTable, weights: tuple[float, float], tie_cost: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sum the sites of a job; ``side`` returns the rows of a group, ``size`` is the number of columns.
 
@@ -255,8 +319,8 @@ def _job_sums(
     """
     precision, linear, all_totals = np.zeros((size, size)), np.zeros(size), np.zeros(2)
     block = job.block.block
-    weights = [float(f(block.row_weights) * f(block.column_weights)) for f in (np.min, np.max)]
     tabulated, radius = table.between(*weights), far_radius(table.gamma * table.power * weights[1])
+    fine = _fine(block, table, tabulated)
     for g in job.groups:
         group = job.block.groups[g].take(slice(job.part, None, job.parts), slice(None))
         if not group.n_pairs:
@@ -264,7 +328,9 @@ def _job_sums(
         i = side(radius, group.positive, group.row_weights)
         j = side(radius, group.negative, group.column_weights)
         far = (job.block.every, int(job.block.turns[g]), radius)
-        k_i, h_i, k_j, h_j, by_row, totals, *lists = band_sites(*i[1:], *j[1:], j.rows, *far, *tabulated, tie_cost)
+        k_i, h_i, k_j, h_j, by_row, totals, *lists = band_sites(
+            *i[1:], *j[1:], j.rows, *far, *fine, *tabulated, tie_cost
+        )
         half = i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
         precision += half + half.T
         linear += i.rows.T @ h_i - j.rows.T @ h_j
@@ -306,7 +372,7 @@ def _side(
     place, width = mean, 2.0 * radius / FAR * np.sqrt(square)
     if subsample.spread is not None:
         place, width = subsample.score[index], subsample.spread[index]
-    order = band_order(place, width)
-    if order is None:
-        order = np.argsort(place, kind="stable")
+    order: Any = band_order(place, width)
+    if order is None:  # rows of a group are in the order of the subsample's scores already
+        order = slice(None) if subsample.spread is not None else np.argsort(place, kind="stable")
     return Side(*(each[order] for each in (rows, place, width, mean, square, root, weights)))

@@ -50,7 +50,7 @@ from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
 from pymc_pacauc.ep.posterior import ByCovariance
 from pymc_pacauc.ep.results import ADVICE, Fit
 from pymc_pacauc.ep.start import SWEEPS
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.fitting import fit, fits_along
 from pymc_pacauc.numerics import FloatArray, tails
 from pymc_pacauc.problem import problem as problems
 from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_features, robust_scores
@@ -417,7 +417,7 @@ def fit_at_gamma(
         return coverage_gamma(problem, n_jobs=n_jobs).fit, None
     if gamma == "certificate":  # which holds for any choice of gamma; where the prior was tuned, a criterion still
         along = [replace(problem, gamma=float(each)) for each in gammas.certificate_gammas(shares)]
-        fits = list(gammas.fits_along(along, method, n_jobs=n_jobs))
+        fits = list(fits_along(along, method, n_jobs=n_jobs))
         fits = [each for each in fits if each.converged] or fits
         options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": rows.groups}
         return max(fits, key=lambda each: certificate(ArrayResult(each), **options).auc), None

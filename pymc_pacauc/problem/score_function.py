@@ -176,34 +176,17 @@ class ScoreFunction:
         Arrays written into the model may be given as one array with the columns of all of them, one after the other.
         """
         asked = self._asked()
-        named = [each.name for each in asked if each.name]
         if isinstance(X_new, Mapping):
-            unknown, missing = [n for n in X_new if n not in named], [n for n in named if n not in X_new]
-            if unknown:
-                raise ValueError(
-                    f"X_new has the names {', '.join(map(str, unknown))}, which are no pm.Data of the scores; these "
-                    f"are {', '.join(named) or 'none'}."
-                )
-            if missing:
-                raise ValueError(
-                    f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
-                    f"{', '.join(named)}."
-                )
-            return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
+            return _given_by_name(asked, X_new)
         if len(asked) == 1:
             return {asked[0]: _read_values(asked[0], X_new)}
-        if named:
+        if named := [each.name for each in asked if each.name]:
             fits = next((each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]), "")
             raise ValueError(
                 f"The scores depend on {', '.join(n for n in named if n != fits)} too: pass a mapping with new values "
                 f"of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
             )
-        labels = [label for each in asked for label in each.labels or ()]
-        known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
-        whole = Input("", (sum(each.size for each in asked),), tuple(labels) if known else None)
-        array, index, _ = _read_values(whole, X_new)
-        parts = np.split(array, np.cumsum([each.size for each in asked])[:-1], axis=1)
-        return {each: (part.reshape(-1, *each.shape), index, {}) for each, part in zip(asked, parts, strict=True)}
+        return _given_as_one(asked, X_new)
 
     def _asked(self) -> list[Input]:
         """Return the inputs that new rows must have: all ``pm.Data``, or else the arrays written into the model.
@@ -397,6 +380,33 @@ def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | Non
 
 # Values (rows, *shape) of an input, labels of the rows or None, and labels of groups not in the model by their codes
 Values = tuple[NDArray[Any], NDArray[Any] | None, dict[int, str]]
+
+
+def _given_by_name(asked: list[Input], X_new: Mapping[str, Any]) -> dict[Input, Values]:
+    """Read the values of every ``pm.Data`` from a mapping with their names."""
+    named = [each.name for each in asked if each.name]
+    unknown, missing = [n for n in X_new if n not in named], [n for n in named if n not in X_new]
+    if unknown:
+        raise ValueError(
+            f"X_new has the names {', '.join(map(str, unknown))}, which are no pm.Data of the scores; these "
+            f"are {', '.join(named) or 'none'}."
+        )
+    if missing:
+        raise ValueError(
+            f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
+            f"{', '.join(named)}."
+        )
+    return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
+
+
+def _given_as_one(asked: list[Input], X_new: Any) -> dict[Input, Values]:
+    """Read one array with the columns of several arrays written into the model, one after the other."""
+    labels = [label for each in asked for label in each.labels or ()]
+    known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
+    whole = Input("", (sum(each.size for each in asked),), tuple(labels) if known else None)
+    array, index, _ = _read_values(whole, X_new)
+    parts = np.split(array, np.cumsum([each.size for each in asked])[:-1], axis=1)
+    return {each: (part.reshape(-1, *each.shape), index, {}) for each, part in zip(asked, parts, strict=True)}
 
 
 def _read_values(each: Input, values: Any) -> Values:

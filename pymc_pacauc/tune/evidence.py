@@ -39,7 +39,7 @@ from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.kernel import feature_slopes
 from pymc_pacauc.ep.plan import Subsample
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.fitting import fit, fits_along
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, checked_rows
 from pymc_pacauc.problem.kernel_features import (
@@ -51,7 +51,7 @@ from pymc_pacauc.problem.kernel_features import (
 )
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
-from pymc_pacauc.tune.gamma import CENTRE, fits_along
+from pymc_pacauc.tune.gamma import CENTRE
 from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Point, find_mode
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)

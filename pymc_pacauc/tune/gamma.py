@@ -34,8 +34,7 @@ restricted to the fold. ``docs/develop/gamma.md`` has the measurements behind th
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,12 +48,11 @@ from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import RowShares, row_shares
 from pymc_pacauc.ep.leave_out import FoldPaths, LeaveOut, split_groups
-from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import GAMMA_STEP, Plan, choose_plan
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.ep.start import SWEEPS
 from pymc_pacauc.ep.subsample import FEW_ROWS
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.fitting import fits_along
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, cores
 from pymc_pacauc.problem.problem import Problem, check_gamma
@@ -448,20 +446,6 @@ def choose_gamma(
     of_all[:, rows] = assigned
     scaled = tuple(replace(each, gamma=grown * each.gamma) for each in candidates)
     return GammaChoice(scaled, chosen, of_all, measure_of(problem.pairs.kind))
-
-
-def fits_along(problems: Iterable[Problem], method: str = "ep", **options: Any) -> Iterator[Fit]:
-    """Yield a fit of each problem, from the last that converged; without warnings, see their ``converged``.
-
-    ``options`` are those of :func:`~pymc_pacauc.arrays.fit`.
-    """
-    start = None
-    for each in problems:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            found = fit(each, method, start=start, **options)
-        start = found if found.converged else start
-        yield found
 
 
 def certificate_gammas(shares: RowShares) -> FloatArray:

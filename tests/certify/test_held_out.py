@@ -9,8 +9,11 @@ from scipy.stats import multivariate_normal
 
 import pymc_pacauc as pac
 from pymc_pacauc.certify import held_out
-from pymc_pacauc.certify.held_out import SHRINK, divergence_between
+from pymc_pacauc.certify.bounds import pac_bayes_kl
+from pymc_pacauc.certify.held_out import MARGIN, SHRINK, _groups_of, _part_of, divergence_between
 from pymc_pacauc.certify.matchings import bound_of_draws, scores_under
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.model.results import mark_tuned
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
@@ -58,8 +61,18 @@ def test_the_divergence_of_the_shrunk_posterior(monkeypatch):
 
     assert divergence == pytest.approx(minimize_scalar(shrunk).fun, rel=1e-8)
     assert divergence > 0.01
-    design = scores_under(found.part.problem, p, ~found.in_part)
+    rest = ~found.in_part
+    design = scores_under(found.part.problem, p, rest)
     np.testing.assert_allclose(near.root, SHRINK * design.root)
+    c = minimize_scalar(shrunk).x
+    away = X[rest] - X[found.in_part].mean(
+        axis=0
+    )  # margins are those of the differences to the average row of the part
+    sd = SHRINK * np.sqrt(np.einsum("ij,jk,ik->i", away, found.part.posterior.covariance, away))
+    expected = c * (X - X.mean(axis=0))[rest] @ found.whole.posterior.natural.mean - MARGIN * np.where(
+        y[rest] == 1, sd, -sd
+    )
+    np.testing.assert_allclose(near.mean, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_bounds_hold_and_are_tight():
@@ -139,3 +152,110 @@ def test_refusals():
     for options in ({"epsilon": 1.5}, {"epsilon": 0.0}, {"selected_from": 0}, {"selected_from": 1.5}, {"rate": -1.0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             pac.certificate(fitted, bound="matchings", **options)
+
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, (10, 15)), (0.3, (6, 9)), (0.01, (1, 1)), (0.99, (19, 29))])
+def test_a_part_has_its_share_of_both_classes(share, expected):
+    """At least one row of each, and not all; which rows is left to chance."""
+    positive = np.arange(50) % 5 < 2
+    parts = [_part_of(positive, share, np.random.default_rng(seed)) for seed in (0, 0, 1)]
+    for part in parts:
+        assert (part[positive].sum(), part[~positive].sum()) == expected
+    np.testing.assert_array_equal(parts[0], parts[1])
+    assert (parts[0] != parts[2]).any()
+    with pytest.raises(ValueError, match="two rows of each class, for a split; one has 1"):
+        _part_of(np.arange(9) < 1, 0.5, np.random.default_rng(0))
+    assert _part_of(np.arange(4) < 2, 0.5, np.random.default_rng(0)).sum() == 2
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_groups_of_unequal_sizes_make_a_part_of_about_the_share(share):
+    """Not farther from it, in either class, than a group adds; all of a group or nothing of it."""
+    rng = np.random.default_rng(3)
+    codes = np.repeat(np.arange(40), rng.integers(1, 9, size=40))
+    positive = rng.random(codes.size) < 0.4
+    chosen = _groups_of(positive, codes, share, np.random.default_rng(1))
+    assert all(np.unique(chosen[codes == k]).size == 1 for k in range(40))
+    shares = [np.array([np.sum(rows & (codes == k)) for k in range(40)]) / rows.sum() for rows in (positive, ~positive)]
+    largest = np.max(np.sum(shares, axis=0))
+    for rows in (positive, ~positive):
+        assert abs(chosen[rows].mean() - share) < largest
+    again, other = (_groups_of(positive, codes, share, np.random.default_rng(seed)) for seed in (1, 2))
+    np.testing.assert_array_equal(chosen, again)
+    assert (chosen != other).any()
+
+
+def test_bounds_by_groups_are_those_of_independent_groups():
+    """Of a draw and of the mean: PAC-Bayes-kl of the exact risk, with m counted in groups."""
+    X, y, _ = simulate(60, 90, 2, 0.85, np.random.default_rng(4))
+    patient = np.repeat(np.arange(75), 2)[np.random.default_rng(5).permutation(150)]
+    found = pac.certify.split(linear_gaussian_problem(X, y, 60.0), 0.4, 0.1, groups=patient, selected_from=2)
+    rest = ~found.in_part
+    pairs, q = bipartite(y[rest]), found.whole.posterior.natural
+    m = effective_size(pairs, np.unique(patient[rest], return_inverse=True)[1])
+    x = X[rest][y[rest] == 1][:, None] - X[rest][y[rest] == 0]
+    sd = np.sqrt(np.einsum("ijk,kl,ijl->ij", x, q.covariance, x))
+    risk = ndtr(-(x @ q.mean) / sd).mean()
+    expected = 1.0 - pac_bayes_kl(risk, found.divergence, m, 0.05, equal_matchings=False)
+    assert found.draw_auc == pytest.approx(expected, abs=1e-6)
+    assert found.divergence == pytest.approx(divergence_between(q, found.part.posterior.natural))
+    assert 0.0 <= found.mean_score_auc < found.draw_auc
+    assert (found.groups, found.epsilon, found.selected_from) == (75, 0.1, 2)
+
+
+def test_what_a_split_says():
+    X, y, _ = simulate(40, 60, 2, 0.85, np.random.default_rng(2))
+    problem = linear_gaussian_problem(X, y, 50.0)
+    found = pac.certify.split(problem)
+    assert (found.groups, found.epsilon, found.selected_from) == (0, 0.05, 1)
+    score, rest = X @ found.part.posterior.mean, ~found.in_part
+    expected = np.mean(score[rest & (y == 1)][:, None] > score[rest & (y == 0)])
+    assert found.empirical_auc == pytest.approx(expected)
+    for words in (
+        "probability 0.95",
+        "posterior of 50 rows",
+        "the other 50)",
+        "within each class rows are independent",
+    ):
+        assert words in repr(found)
+    assert f">= {found.auc:.4f}" in repr(found)
+    assert f"a draw >= {found.draw_auc:.4f}, the mean score >= {found.mean_score_auc:.4f}" in repr(found)
+    assert f"KL {found.divergence:.2f}" in repr(found)
+    other = pac.certify.split(problem, random_seed=7)
+    assert (other.in_part != found.in_part).any()
+    grouped = pac.certify.split(problem, groups=np.arange(100) // 2 % 25)
+    assert "the 25 groups are independent" in repr(grouped)
+
+
+def test_what_a_hold_out_says():
+    y = np.arange(60) < 20
+    scores = np.random.default_rng(3).normal(size=60) + 2.0 * y
+    found = pac.certify.holdout(scores, y, 0.1)
+    assert (found.n_pos, found.n_neg, found.groups, found.epsilon, found.selected_from) == (20, 40, 0, 0.1, 1)
+    assert found.empirical_auc == pytest.approx(np.mean(scores[y][:, None] > scores[~y]))
+    assert f"Certified AUC >= {found.auc:.4f} with probability 0.9 ({found.empirical_auc:.4f} on 20 + 40" in repr(found)
+    assert "within each class rows are independent" in repr(found)
+    assert ", the best of 3 scores (" in repr(pac.certify.holdout(scores, y, 0.1, selected_from=3))
+    reverse = pac.certify.holdout(-scores, ~y, 0.1)
+    assert (reverse.n_pos, reverse.n_neg) == (40, 20)
+    assert reverse.auc == pytest.approx(found.auc, abs=1e-12)
+
+
+def test_the_record_of_a_part_is_its_own():
+    """Of fewer rows: other pairs and other data, and nothing on how often rows can be compared."""
+    X, y, _ = simulate(40, 60, 2, 0.85, np.random.default_rng(2))
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=2)
+        pac.AUCPotential("auc", X @ theta, y, gamma=50.0)
+    found = pac.certify.split(model)
+    part, whole = found.part.fitted_to, found.whole.fitted_to
+    assert (whole.n_pos, whole.n_neg, whole.m_eff) == (40, 60, 40)
+    assert (part.n_pos, part.n_neg, part.m_eff, part.compared) == (20, 30, 20, 0.0)
+    assert part.data != whole.data
+    assert part.pairs != whole.pairs
+    other = pac.certify.split(model, random_seed=7).part.fitted_to
+    assert other.data != part.data
+    assert other.pairs != part.pairs

@@ -11,8 +11,9 @@ from pymc_pacauc.comparison.kinds import ordered_classes
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep import posterior as natural
 from pymc_pacauc.ep.fit import fit
-from pymc_pacauc.ep.loop import ConvergenceWarning, sweep_sums
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
+from pymc_pacauc.ep.sweep import sweep_sums
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 

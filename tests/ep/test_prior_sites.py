@@ -272,7 +272,7 @@ def test_changes_of_sites_are_in_units_of_q_and_without_damping(damping):
     u, h, precision, shift = np.array([0.7]), np.array([0.2]), np.array([[2.0]]), np.array([1.5])
     H, c = _others(precision, shift, u, h, None)
     before = u[0], h[0]
-    found = _pass(H, c, shift, np.eye(1), u, h, tau, components(prior), np.arange(1), damping)
+    found = _pass(H, c, shift, np.eye(1), u, h, tau, components(prior), np.arange(1), damping, 0.0)
     by_precision, by_shift = ((after[0] - old) / damping for after, old in zip((u, h), before, strict=True))
     assert tau == pytest.approx(2.0)
     assert found[0] == pytest.approx(0.5 * (by_precision / 2.7) ** 2 + by_shift**2 / 2.7)

@@ -9,7 +9,7 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.comparison.risk import comparison_risk
+from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.sites import SiteTable, lowest_rho, site_functions
 from pymc_pacauc.ep.sweep import cut_work
 from pymc_pacauc.fitting import fit
@@ -198,7 +198,7 @@ def test_leaving_out_a_group_is_a_refit_without_it(kind):
         expected = (scores - scores.mean()) / scores.std()
         np.testing.assert_allclose(left.scores[groups == g], expected[groups == g], atol=1e-7)
         inside = pairs.among(groups == g)
-        auc = 1.0 - comparison_risk(left.scores[None], inside)[0] if inside.n_pairs else np.nan
+        auc = 1.0 - pair_risk(left.scores[None], inside)[0] if inside.n_pairs else np.nan
         assert left.group_auc[g] == pytest.approx(auc, abs=1e-12, nan_ok=True)
 
 

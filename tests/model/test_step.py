@@ -500,4 +500,4 @@ def test_an_interruption_says_what_is_lost(monkeypatch, caplog):
     monkeypatch.setattr(step, "_stats", lambda draw: (_ for _ in ()).throw(KeyboardInterrupt()))
     with caplog.at_level(logging.WARNING), pytest.raises(KeyboardInterrupt):
         step.step(model.initial_point())
-    assert "interrupted after 2 draws of this chain" in caplog.text
+    assert "interrupted after 1 draws of this chain" in caplog.text

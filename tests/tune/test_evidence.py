@@ -14,7 +14,6 @@ from pymc_pacauc.ep.gaussian import carried_over
 from pymc_pacauc.ep.plan import Subsample
 from pymc_pacauc.problem.kernel_features import COVARIANCES, kernel_features, median_distance
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.tune import gamma as by_gamma
 from pymc_pacauc.tune.evidence import (
     choose_lengthscale,
     choose_prior,
@@ -156,7 +155,7 @@ def test_a_shrinkage_whose_fit_does_not_converge_is_not_chosen(monkeypatch):
             shrinkage = shrinkages[float(at.prior.covariance[0, 0])]
             return SimpleNamespace(log_evidence=evidences[shrinkage], converged=shrinkage not in failing)
 
-        monkeypatch.setattr(by_gamma, "fit", fake)
+        monkeypatch.setattr(fitting, "fit", fake)
         starts.clear()
         return choose_prior(problem, n_jobs=1)
 

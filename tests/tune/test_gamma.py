@@ -19,7 +19,6 @@ from pymc_pacauc.tune.gamma import (
     choose_among,
     choose_gamma,
     content_order,
-    fits_along,
     gamma_grid,
     held_out,
     leave_out_folds,
@@ -276,23 +275,6 @@ def test_folds_that_are_given_and_groups():
     group = np.arange(60) // 3
     for assigned in choose_gamma(problem, [5.0, 50.0], 3, groups=group, n_jobs=1).folds:
         assert all(np.unique(assigned[group == each]).size == 1 for each in range(20))
-
-
-def test_fits_along_start_from_the_last_that_converged(monkeypatch):
-    starts = []
-
-    class Found:
-        def __init__(self, gamma):
-            self.gamma, self.converged = gamma, gamma != 2.0
-
-    def fake(problem, method, *, start, **options):
-        starts.append(None if start is None else start.gamma)
-        return Found(problem.gamma)
-
-    monkeypatch.setattr(tuned, "fit", fake)
-    found = list(fits_along([replace(some_problem(), gamma=gamma) for gamma in (1.0, 2.0, 3.0)]))
-    assert [each.gamma for each in found] == [1.0, 2.0, 3.0]
-    assert starts == [None, 1.0, 1.0]
 
 
 def test_gammas_of_certificates():

@@ -34,6 +34,7 @@ from pymc_pacauc.numerics import FloatArray, tails
 from pymc_pacauc.problem.additive_features import AdditiveFeatures
 
 CI_PROB = 0.9  # of all intervals and bands on the page
+CURVES = ("fpr", "tpr", "tpr_lower", "tpr_upper")  # what is kept of a ROC curve
 
 STYLE = """
 :root { color-scheme: light; --ink: #1c2733; --soft: #5b6875; --line: #dfe4ea; }
@@ -66,8 +67,10 @@ class Boundary:
         Name of the positive class or classes.
     share : float
         Share of positive rows.
-    curves : dict
-        ROC curve of rows left out, with its band, and their AUC: :func:`~pymc_pacauc.roc`, as arrays.
+    roc : array of shape (4, grid)
+        False positive rate, true positive rate, and the ends of its band, of rows left out.
+    measures : dict of str to float
+        Their AUC, with the ends of its interval: attributes of :func:`~pymc_pacauc.roc`.
     bins : array of shape (3, bins)
         Mean probability, share of positives, and number of rows.
     cuts : array of shape (rates, 5)
@@ -78,7 +81,8 @@ class Boundary:
 
     name: str
     share: float
-    curves: dict[str, Any]
+    roc: FloatArray
+    measures: dict[str, float]
     bins: FloatArray
     cuts: FloatArray
     weighted: bool
@@ -172,8 +176,9 @@ def _boundary(score: Any, k: int, name: str) -> Boundary:
         predictive = [precision_score(*side, zero_division=np.nan) for side in sides]
         cuts.append([at, *(recall_score(*side) for side in sides), *predictive])
     weighted = bool((weights != weights[0]).any())
-    shown = curves[["tpr", "tpr_lower", "tpr_upper"]].to_dict(data="array")
-    return Boundary(name, positive.mean(), shown, np.array(bins).T, np.array(cuts), weighted)
+    lines = np.array([curves[name] for name in CURVES])
+    measures = {name: float(curves.attrs[name]) for name in ("auc", "auc_lower", "auc_upper", "ci_prob", "n_groups")}
+    return Boundary(name, positive.mean(), lines, measures, np.array(bins).T, np.array(cuts), weighted)
 
 
 def _survival(time: FloatArray, event: Any) -> FloatArray:
@@ -259,8 +264,8 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
     for each in figures.boundaries:
         words = f"its {CI_PROB:.0%} interval over {unit}, given the fits of the folds; its coverage is a little lower"
         facts += [
-            (f"{which} of rows left out, positive: {each.name}", f"{each.curves['attrs']['auc']:.3f}"),
-            (words, "{auc_lower:.3f} to {auc_upper:.3f}".format_map(each.curves["attrs"])),
+            (f"{which} of rows left out, positive: {each.name}", f"{each.measures['auc']:.3f}"),
+            (words, "{auc_lower:.3f} to {auc_upper:.3f}".format_map(each.measures)),
             (f"of the rows are {each.name}", f"{each.share:.1%}"),
         ]
     return facts
@@ -270,9 +275,10 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
 
 
 def _roc(each: Boundary) -> str:
-    area = each.curves["attrs"]["auc"]
+    area = each.measures["auc"]
+    columns = {name: ("fpr", line) for name, line in zip(CURVES, each.roc, strict=True)}
     return _figure(
-        lambda axes: plot_roc(xr.Dataset.from_dict(each.curves), ax=axes),
+        lambda axes: plot_roc(xr.Dataset(columns, attrs=each.measures), ax=axes),
         f"ROC curve of rows left out, positive: {each.name}; area {area:.3f}. Every row is scored by a posterior that "
         f"has not seen its fold. Shaded: {CI_PROB:.0%} at each rate.",
     )

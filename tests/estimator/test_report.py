@@ -141,7 +141,7 @@ def test_figures_of_rows_left_out(reported):
     _, y, score = reported
     [found], held_out = score.figures.boundaries, score.held_out
     assert found.name == "True"
-    auc = found.curves["attrs"]["auc"]
+    auc = found.measures["auc"]
     assert (found.share, auc) == pytest.approx((y.mean(), roc_auc_score(y, held_out)), abs=1e-12)
     assert found.weighted
     probability = score.maps[0](held_out)
@@ -171,9 +171,7 @@ def test_what_is_drawn(reported, monkeypatch):
     _, _, score = reported
     [boundary], figures = score.figures.boundaries, score.figures
     chance, curve = drawn(monkeypatch, report._roc, boundary).lines
-    np.testing.assert_array_equal(
-        curve.get_xydata().T, [boundary.curves["coords"]["fpr"]["data"], boundary.curves["data_vars"]["tpr"]["data"]]
-    )
+    np.testing.assert_array_equal(curve.get_xydata().T, boundary.roc[:2])
     np.testing.assert_array_equal(chance.get_xydata(), [[0, 0], [1, 1]])
     axes = drawn(monkeypatch, report._calibration, boundary)
     [(points, _, [bars])] = axes.containers
@@ -191,7 +189,7 @@ def test_what_is_drawn(reported, monkeypatch):
 def test_the_headline_and_thresholds(reported):
     _, _, score = reported
     [found] = score.figures.boundaries
-    auc, low, high = (found.curves["attrs"][each] for each in ("auc", "auc_lower", "auc_upper"))
+    auc, low, high = (found.measures[each] for each in ("auc", "auc_lower", "auc_upper"))
     assert 0.0 < low < auc < high < 1.0
     assert [value for _, value in report._facts(score.figures, 0)] == [
         f"{auc:.3f}",

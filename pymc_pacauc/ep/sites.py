@@ -365,6 +365,17 @@ def row_sites(
     return k_sum, h_sum
 
 
+@kernel(no_cpython_wrapper=True)
+def add_rows(total, rows, values):
+    """Add ``values``, (m, size), to the ``rows``, (m,), of ``total``.
+
+    In loops, since ``total[i] += values[k]`` brings along numba's messages about shapes, seconds to compile.
+    """
+    for place in range(rows.size):
+        for k in range(values.shape[1]):
+            total[rows[place], k] += values[place, k]
+
+
 @kernel
 def part_sites(
     positive, row_weights, first_row, negative, column_weights, first_column, mean, square, root, z, both,
@@ -400,14 +411,10 @@ def part_sites(
                 listed[k] = (float(i), float(columns[int(column)]), variance, of_pair)
             k_point[i] += k_sum
             h_point[i] += h_sum
-        products = np.dot(cross, z_j)
-        for place in range(rows.size):
-            kz[rows[place]] += products[place]
+        add_rows(kz, rows, np.dot(cross, z_j))
         for j in range(columns.size):
             k_point[columns[j]] += k_column[j]
             h_point[columns[j]] -= h_column[j]
         if both:
-            products = np.dot(cross.T, z[rows])
-            for j in range(columns.size):
-                kz[columns[j]] += products[j]
+            add_rows(kz, columns, np.dot(cross.T, z[rows]))
     return k_point, h_point, kz, totals, np.array(listed)[1:]

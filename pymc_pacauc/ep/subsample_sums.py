@@ -35,7 +35,16 @@ from numpy.typing import NDArray
 from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.comparison.subsample import SampledBlock, SampledPairs
 from pymc_pacauc.ep.posterior import NaturalGaussian
-from pymc_pacauc.ep.sites import CANCELLED, FAST, FINE_PER_UNIT, SiteTable, Tabulated, fine_site_table, row_sites
+from pymc_pacauc.ep.sites import (
+    CANCELLED,
+    FAST,
+    FINE_PER_UNIT,
+    SiteTable,
+    Tabulated,
+    add_rows,
+    fine_site_table,
+    row_sites,
+)
 from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, TILE_COLUMNS, SiteSums, _add_listed, sweep_sums
 from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import Problem
@@ -64,14 +73,14 @@ def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp] | None:
 
 
 @kernel
-def _runs(mean, spread, weight):
-    """Compute for each run the smallest interval that contains all mean -+ spread, and the sum of weights; (runs,)."""
+def _runs(mean, spread, times, weight):
+    """Compute for each run the smallest interval with all mean -+ times * spread, and the sum of weights; (runs,)."""
     count = (mean.size + RUN - 1) // RUN
     low, high, total = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
     for i in range(mean.size):
         k = i // RUN
-        low[k] = min(low[k], mean[i] - spread[i])
-        high[k] = max(high[k], mean[i] + spread[i])
+        low[k] = min(low[k], mean[i] - times * spread[i])
+        high[k] = max(high[k], mean[i] + times * spread[i])
         total[k] += weight[i]
     return low, high, total
 
@@ -132,10 +141,10 @@ def band_sites(
     weight, and the ``fine`` table.
     """
     n_i, n_j = mean_i.size, mean_j.size
-    low_i, high_i, total_i = _runs(mean_i, radius * np.sqrt(square_i), weight_i)
-    low_j, high_j, total_j = _runs(mean_j, radius * np.sqrt(square_j), weight_j)
-    close_low_i, close_high_i, _ = _runs(place_i, 0.5 * FAR * width_i, weight_i)
-    close_low, close_high, _ = _runs(place_j, 0.5 * FAR * width_j, weight_j)
+    low_i, high_i, total_i = _runs(mean_i, np.sqrt(square_i), radius, weight_i)
+    low_j, high_j, total_j = _runs(mean_j, np.sqrt(square_j), radius, weight_j)
+    close_low_i, close_high_i, _ = _runs(place_i, width_i, 0.5 * FAR, weight_i)
+    close_low, close_high, _ = _runs(place_j, width_j, 0.5 * FAR, weight_j)
     k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros((2, n_j)), np.zeros((2, n_j))
     by_row = np.zeros((n_i, z_j.shape[1]))
     most = min(n_j, ROWS_AT_ONCE)
@@ -185,7 +194,7 @@ def band_sites(
                         wrong = weight_i[i] * total_j[start] if close_low[start] > high else 0.0
                         certain += wrong
                         if (i + start + first) & (every - 1):
-                            row[:] = 0.0
+                            row.fill(0.0)
                             continue
                         totals[1, 0] -= wrong
                         totals[1, 1] += gamma * wrong
@@ -213,13 +222,16 @@ def band_sites(
                     k_row[i] += times * k_sum
                     h_row[i] += times * h_sum
                     if far:
-                        row *= every
-            by_row[top:bottom] += np.dot(block, z_j[origin : origin + width])
-    totals[0] += every * totals[1]
+                        for j in range(row.size):
+                            row[j] *= every
+            add_rows(by_row, np.arange(top, bottom), np.dot(block, z_j[origin : origin + width]))
+    for k in range(3):
+        totals[0, k] += every * totals[1, k]
     totals[0, 0] += certain
     totals[0, 1] -= gamma * certain
-    k_column[0] += every * k_column[1]
-    h_column[0] += every * h_column[1]
+    for j in range(n_j):
+        k_column[0, j] += every * k_column[1, j]
+        h_column[0, j] += every * h_column[1, j]
     return (
         k_row,
         h_row,

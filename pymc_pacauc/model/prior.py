@@ -675,7 +675,8 @@ def _compiled_density(model: pm.Model, rv: Variable) -> IndependentPrior:
         moved = layout.function([transform.forward(value, *rv.owner.inputs).ravel()])
     parts = [v for v in ancestors(rv.owner.inputs) if is_random(v.owner)]  # of a mixture
     guesses = [v.owner.op.dist_params(v.owner)[0] for v in parts] or [support_point(rv)]
-    others = [v for v in rv.owner.inputs if isinstance(v.type, TensorType) and v.type.dtype == "float64"]
+    numbers = [v for v in rv.owner.inputs if isinstance(v.type, TensorType) and v.type.dtype == "float64"]
+    others = [v for v in numbers if is_known([v])]  # not the components of a mixture, which are random
 
     def densities(x: FloatArray, some: Sequence[int]) -> FloatArray:
         return log_density(_at_every_entry(x, layout.dimension))[0][:, some]

@@ -34,7 +34,6 @@ from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores, ReducedScores
 
 LEAST_PAIRS = 10_000_000  # a sweep over so many pairs takes as long as a round of tasks, some hundredths of a second
-SHARDS_A_THREAD = 4  # so that workers finish at about the same time
 
 
 def part_of_problem(design: FloatArray, offset: FloatArray, pairs: Pairs, gamma: float, ties: str = "half") -> Problem:
@@ -118,7 +117,8 @@ def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Call
     """Yield ``sums(q)``, the sums of the sites of all pairs, computed on the workers of a cluster."""
     check_worth(problem.pairs.n_pairs)
     check_client(client)
-    held = hold(client, shards(problem, SHARDS_A_THREAD * sum(client.nthreads().values())))
+    number = 4 * sum(client.nthreads().values())  # several a thread, so that workers finish at about the same time
+    held = hold(client, shards(problem, number))
     yield lambda q: total(client, held, q, gamma=table.gamma, power=table.power)
 
 

@@ -37,9 +37,6 @@ BUCKETS_PER_MEMBER = 4  # of the smaller class; half as many take 1.3 times as l
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted; doubled, nothing changes
 # Scores computed before they are counted: about what a core's cache holds; twice as many change nothing measurable
 TILE_SCORES = 2**18
-# Blocks counted one by one; more of them are computed by one pass over the sorted scores. Doubled, risks of 9 to 16
-# strata of a hundred rows take a third of the time.
-MOST_COUNTED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,7 +355,9 @@ def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatA
     if pairs.partial and ties != "half":
         raise ValueError(f'ties={ties!r} is not defined for a partial AUC (max_fpr=), an area: use ties="half".')
     tie_cost = 0.5 if ties == "half" else 0.0
-    if pairs.partial or len(pairs.blocks) > MOST_COUNTED or not all(block.constant for block in pairs.blocks):
+    # Up to eight blocks are counted one by one, more by one pass over the sorted scores. With sixteen, risks of 9 to 16
+    # strata of a hundred rows or more take a third of the time; smaller blocks were not measured.
+    if pairs.partial or len(pairs.blocks) > 8 or not all(block.constant for block in pairs.blocks):
         return _scanned_risk(scores, pairs, tie_cost)
     wrong = np.zeros(len(scores))
     for block in pairs.blocks:

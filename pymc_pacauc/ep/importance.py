@@ -65,10 +65,6 @@ DIRECTIONS = 8192
 # where the effective share of the directions is below LEAST_SHARE, moments and draws are q's but for their length.
 MOST_SCORES = 40_000_000
 LEAST_SHARE = 0.25  # from here on the correction's own error of an sd is below 1.5 %; at half of it, below 2.3 %
-# Change of precision and mean, as a share of the largest of all directions, from which on a direction counts as one
-# that the data inform. Ten times larger: means of a hierarchy whose groups hardly differ are 0.2 sd off
-# (benchmarks/nested.py at a spread of 0.15); ten times smaller: standard deviations of a process are 2 % off.
-TOLD = 0.001
 TRIMMED = 0.002  # share of the largest weights, made equal against outliers; doubled, drawing takes 0.8 of the time
 
 
@@ -171,7 +167,10 @@ class FreeLengthPosterior(GaussianPosterior):
         # The square of the mean is compared with its own largest value: with many rows the precision along the mean,
         # which is that of the length, is negligible beside that of other directions.
         changes = (np.abs(curvature - 1.0) + np.abs(mean), mean**2, np.abs(centre))
-        told = np.logical_or.reduce([change > TOLD * change.max() for change in changes])
+        # A direction counts as informed from a thousandth of the largest change on. A hundredth: means of a hierarchy
+        # whose groups hardly differ are 0.2 sd off (benchmarks/nested.py at a spread of 0.15); a ten-thousandth:
+        # standard deviations of a process are 2 % off.
+        told = np.logical_or.reduce([change > 0.001 * change.max() for change in changes])
         if not told.any() or (told.all() and not origin.any()):
             return None, q
         inside = natural_gaussian(np.diag(curvature[told]), curvature[told] * (mean + centre)[told])

@@ -523,7 +523,6 @@ TOGETHER = Policy(  # short steps of all sites at once
 )
 ROUGHLY = ACCURACIES["path"].tolerance  # to which prior sites settle at the start, which only leads there
 PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep that is allowed: bounds the time of a search
-INNER_SHARE = 0.005  # tolerance of the prior sites, as a share of the change of the pair sites: noise to the mixing
 
 
 @dataclass(frozen=True, eq=False)
@@ -628,7 +627,8 @@ def _iteration(
             return None
         if together:
             return replace(point, q=moved) if moved.proper(prior) else None
-        settled = settle(problem, moved, INNER_SHARE * min(max(seen.change, tolerance), 0.1))
+        # To 1/200 of the change of the pair sites: what is left is noise to the mixing
+        settled = settle(problem, moved, 0.005 * min(max(seen.change, tolerance), 0.1))
         if settled is None:
             return None
         return replace(settled, passes=point.passes + settled.passes, acted=point.acted + settled.acted)

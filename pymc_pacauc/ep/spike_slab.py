@@ -172,7 +172,6 @@ class SitesPosterior:
         return f"SitesPosterior(d={self.problem.d}, expected model size {self.sites.inclusion.sum():.2f})"
 
 
-HALF_WIDTH = 6.0  # of log r around a draw's, where its law is integrated; less for more than 25 coefficients
 LENGTHS = 121  # nodes of that; with half as many, errors of 1e-3 in 100 coefficients
 CLOSEST = 1e-6  # of log r, from the end of a bounded support; larger by 1e3, evidences are 0.01 off
 
@@ -240,7 +239,8 @@ class LengthOfSites(ByCovariance):
         Nodes are equidistant where the support is unbounded; where it ends, they accumulate at the end, because the
         copula's density is steep there.
         """
-        width = HALF_WIDTH * min(1.0, 5.0 / np.sqrt(self.q.problem.d))
+        # Half the interval of log r about a draw's own over which its law is integrated
+        width = 6.0 * min(1.0, 5.0 / np.sqrt(self.q.problem.d))
         even = 2.0 * width / (LENGTHS - 1)
         closer = np.log(2.0 * width / CLOSEST) / (LENGTHS - 1)
         from_end = CLOSEST * np.exp(closer * (LENGTHS - 1 - places))

@@ -32,7 +32,6 @@ from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
 CAREFUL = replace(WARM, damping=0.3, plain_steps=50)  # converges where rows contradict the prior mean
-LEAST_STEP = 1.2  # ratio of gammas from which on steps are not made smaller where sweeps do not converge
 CHANGE = 0.1  # relative change of natural parameters at which a stage ends: the fit that follows corrects the rest
 SWEEPS = 20  # at most, at each gamma
 PAIRS_PER_ROW = 100  # pairs of a subsample; twice as many change held-out AUCs by less than 0.002
@@ -124,7 +123,7 @@ class GammaPath:
         while last != gamma:
             value = gamma_steps(last, gamma, step)[1]
             tried = self._settled(at_gamma(found.q, value / last), value, sweeps, tolerance)
-            if tried.converged or step < LEAST_STEP:
+            if tried.converged or step < 1.2:  # a ratio of gammas, below which smaller steps help no more
                 found, last = tried, value
             else:
                 step = math.sqrt(step)

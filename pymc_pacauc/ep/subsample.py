@@ -63,7 +63,6 @@ ROUGH = 0.05  # relative change of q at which a fit ends that a score is taken f
 # Relative change at which a thinned subsample's fit ends; with a step after it, the mean is off by a thousandth of a
 # standard deviation, far below the sampling error
 LAST_TOLERANCE = 0.015
-LEFT = 0.2  # of the length of a step is how far off the mean may be thereafter
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 
 
@@ -173,7 +172,7 @@ class _Run:
             if not step < last:
                 return q, step
             self.reached = q = moved(q, move, self.problem.scale_free)
-            last, off = step, LEFT * step
+            last, off = step, 0.2 * step  # how far off the mean may be after a step of this length
             if off < 0.5:
                 break
         return q, off

@@ -48,8 +48,6 @@ from pymc_pacauc.smc import coordinates
 from pymc_pacauc.smc.coordinates import Fit, GnomonicChart
 from pymc_pacauc.smc.paths import Path, Population
 
-ACCEPTANCE_TARGET = 0.3
-
 
 class Proposal(Protocol):
     """A new point for every particle of ``x[N, D]``, and the log correction of the acceptance ratio, (N,).
@@ -210,5 +208,5 @@ def metropolis(
 
 
 def adapt(step: float, acceptance: float) -> float:
-    """Increase the step if the acceptance rate is above the target, else reduce it; at most 1 (independent)."""
-    return min(1.0, step * float(np.exp(acceptance - ACCEPTANCE_TARGET)))
+    """Increase the step if the acceptance rate is above 0.3, else reduce it; at most 1 (independent)."""
+    return min(1.0, step * float(np.exp(acceptance - 0.3)))

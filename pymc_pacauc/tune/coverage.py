@@ -69,9 +69,6 @@ from pymc_pacauc.tune.gamma import MANY_ROWS, content_order, pairs_of_few
 MOST_FITS = 12  # of the search for gamma; it takes about five
 # Passes over the pairs for the calibrated spread; twice as many change standard deviations by less than 1 %.
 PASSES = 5
-# Smallest curvature of the smoothed risk, as a share of the largest: noise can make a vanishing curvature negative. Ten
-# times less makes intervals of directions without information three times as wide.
-LEAST_CURVATURE = 0.01
 
 
 @dataclass(frozen=True)
@@ -240,7 +237,9 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
     for _ in range(PASSES):
         found = _smoothed(rows, score, few, smoothing)
         curvature, axes = linalg.eigh(found.hessian + grown / problem.gamma * np.eye(len(own)))
-        inverse = (axes / np.maximum(curvature, LEAST_CURVATURE * curvature[-1])) @ axes.T
+        # At least a hundredth of the largest curvature: noise can make a vanishing one negative. A thousandth makes
+        # intervals of directions without information three times as wide.
+        inverse = (axes / np.maximum(curvature, 0.01 * curvature[-1])) @ axes.T
         moved = _unit_shares(found.share, few, codes) @ inverse
         spread = moved.T @ moved
         smoothing = own + spread

@@ -426,7 +426,10 @@ def _draw_scores(
     names, size, codes = function.groups[k], len(function.inputs[k].levels or ()), new.values[k]
     if not names:
         said = _said_of(function, new, k, outside)
-        raise ValueError(f"{said}, and no free variable of the model is indexed by them: they cannot be drawn.")
+        raise ValueError(
+            f"{said}, and no free variable of the model is indexed by them: they cannot be drawn. Give X_new only rows "
+            "of groups that the model has."
+        )
 
     def part(chosen: NDArray[np.bool_], codes: NDArray[Any], posterior: xr.Dataset) -> FloatArray:
         held = tuple(codes if j == k else values[chosen] for j, values in enumerate(new.values))

@@ -113,7 +113,9 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
 
 def _choose(names: list[str], var_name: str | None) -> str:
     if not names:
-        raise ValueError("The model has no pac.SpikeSlab variable: every coefficient is included.")
+        raise ValueError(
+            "inclusion_probability needs a pac.SpikeSlab variable; the model has none: every coefficient is included."
+        )
     if var_name is None and len(names) > 1:
         raise ValueError(f"The model has several SpikeSlab variables; choose one of {names} by var_name=.")
     if var_name is not None and var_name not in names:

@@ -382,12 +382,15 @@ def choose_plan(
     plan.check(problem)
     if isinstance(plan.pairs, Subsample):
         return replace(plan, **_after_start(placed, plan.pairs, start))
-    if start is None:
-        several = problem.sites is None and several_fixed_points(problem)
-        plan = replace(plan, start=_choose_start(placed), continuation=several)
-        if plan.start == "prior" and local and len(problem.parts) > 1:
-            plan = replace(plan, start="parts", continuation=False)  # each part tries two starts where it should
-    return plan
+    return plan if start is not None else replace(plan, **_without_start(problem, placed, local))
+
+
+def _without_start(problem: Problem, placed: Problem, local: bool) -> dict[str, Any]:
+    """Choose where to begin, ``placed`` in its coordinates, and whether to follow gamma from a second start too."""
+    start = _choose_start(placed)
+    if start == "prior" and local and len(problem.parts) > 1:
+        return {"start": "parts"}  # each part tries two starts where it should
+    return {"start": start, "continuation": problem.sites is None and several_fixed_points(problem)}
 
 
 def several_fixed_points(problem: Problem) -> bool:

@@ -367,11 +367,13 @@ def test_the_seed_is_for_smc_alone(model):
 
 
 def test_what_did_not_converge_is_told(model, monkeypatch):
+    patient = fitting.fit
+
     def hasty(problem, method, **options):
-        return fitting.fit(problem, max_sweeps=3 if problem.gamma > 10 else 100)
+        return patient(problem, max_sweeps=3 if problem.gamma > 10 else 100)
 
     monkeypatch.setattr(selection, "fit", hasty)  # the last one
-    monkeypatch.setattr(gamma_search, "fit", hasty)
+    monkeypatch.setattr(fitting, "fit", hasty)
     for criterion in ("certificate", "auc"):
         with pytest.warns(ConvergenceWarning, match="did not converge at gamma = 50"):
             found = pac.select_gamma(model, [5.0, 50.0], criterion=criterion, folds=2)

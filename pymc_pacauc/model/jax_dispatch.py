@@ -11,9 +11,11 @@ from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, SurrogateRisk
 from pymc_pacauc.numerics import NUMBERS_AT_ONCE
 
 
-def pair_loss(loss, margin):
-    """The loss of pairs of these margins; see :mod:`pymc_pacauc.comparison.surrogate`."""
-    return jax.nn.softplus(-margin) / jnp.log(2.0) if loss == "logistic" else jnp.maximum(0.0, 1.0 - margin)
+# Losses of pairs by their margin, as in :mod:`pymc_pacauc.comparison.surrogate`; others are computed on the host.
+PAIR_LOSSES = {
+    "logistic": lambda margin: jax.nn.softplus(-margin) / jnp.log(2.0),
+    "hinge": lambda margin: jnp.maximum(0.0, 1.0 - margin),
+}
 
 
 def on_host(op):
@@ -53,8 +55,9 @@ def jax_funcify_auc_risk(op, **kwargs):
 
 @jax_funcify.register(SurrogateRisk)
 def jax_funcify_surrogate_risk(op, **kwargs):
-    if op.kind != TWO_CLASSES:
+    if op.kind != TWO_CLASSES or op.loss not in PAIR_LOSSES:
         return on_host(op)
+    pair_loss = PAIR_LOSSES[op.loss]
 
     def surrogate_risk(scores, labels):
         positive = labels > 0
@@ -62,7 +65,7 @@ def jax_funcify_surrogate_risk(op, **kwargs):
 
         @jax.checkpoint
         def row(s, values):
-            return jnp.sum(jnp.where(positive, 0.0, pair_loss(op.loss, s - values)))
+            return jnp.sum(jnp.where(positive, 0.0, pair_loss(s - values)))
 
         def mean_loss(values):
             rows = jax.lax.map(lambda s: row(s, values), values, batch_size=rows_at_once)

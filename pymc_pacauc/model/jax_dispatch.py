@@ -10,7 +10,6 @@ from pytensor.link.jax.dispatch import jax_funcify
 from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, SurrogateRisk
 from pymc_pacauc.numerics import NUMBERS_AT_ONCE
 
-
 # Losses of pairs by their margin, as in :mod:`pymc_pacauc.comparison.surrogate`; others are computed on the host.
 PAIR_LOSSES = {
     "logistic": lambda margin: jax.nn.softplus(-margin) / jnp.log(2.0),

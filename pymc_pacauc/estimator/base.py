@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_non_negative
 
 from pymc_pacauc.array_result import stats_of
 from pymc_pacauc.certify.certificate import certificate
@@ -149,7 +149,8 @@ def checked_rows(sample_weight: Any, strata: Any, groups: Any, first: FloatArray
     strata, groups = labels[0], None if groups is None else group_codes(labels[1], len(first))
     if sample_weight is None:
         return None, strata, groups, first, *arrays
-    weights = _check_sample_weight(sample_weight, first, dtype=np.float64, ensure_non_negative=True)
+    weights = _check_sample_weight(sample_weight, first, dtype=np.float64)
+    check_non_negative(weights, "`sample_weight`")
     if not weights.any():
         raise ValueError("sample_weight is zero for every row: no sample of any class is left.")
     columns = (weights, strata, groups, first, *arrays)

@@ -86,13 +86,13 @@ class MatchedSites:
 
     Attributes
     ----------
-    precision, shift
+    precision, shift : ndarray
         u and h.
-    log_constant
+    log_constant : ndarray
         log C, such that C exp(-u w^2 / 2 + h w) has the prior's integral under the cavity, up to (2 pi)^(1/2).
-    narrowest
+    narrowest : ndarray of bool
         Where W is limited to ``NARROWEST``: the coefficient is certainly at a Dirac spike.
-    inclusion
+    inclusion : ndarray
         Share of the last component: the probability of the slab; one for priors that have no spike.
     """
 
@@ -200,19 +200,19 @@ class SparseGaussian:
 
     Attributes
     ----------
-    precision, shift
+    precision, shift : ndarray
         P and r.
-    site_precision, site_shift
+    site_precision, site_shift : ndarray
         u and h.
-    rotation
+    rotation : ndarray or None
         A.
-    mean
+    mean : ndarray
         m, shape (d,).
-    reduced
+    reduced : Moments
         Mean and covariance of A w.
-    cavity_precision, cavity_shift
+    cavity_precision, cavity_shift : ndarray
         tau and nu of every coefficient.
-    scale, basis, factor
+    scale, basis, factor : ndarray
         S^(1/2), E and L.
     """
 

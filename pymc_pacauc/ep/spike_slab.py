@@ -374,18 +374,18 @@ class SitesFit(Fit):
 
     Attributes
     ----------
-    posterior
+    posterior : SitesPosterior
         Mean, covariance and draws of theta, and inclusion probabilities.
-    log_evidence
+    log_evidence : float
         EP's approximation of log Z, prior sites included.
-    expected_risk
+    expected_risk : float
         E_q[risk], in closed form.
-    converged, sweeps, history
+    converged, sweeps, history : bool, int, tuple of dict
         Whether the last sweep changed q by less than the tolerance (root mean square over coefficients, in q's
         own standard deviations), the number of sweeps, and a record of each.
-    interventions
+    interventions : Interventions
         How often each safeguard acted.
-    plan
+    plan : Plan
         How it was fitted.
     """
 

@@ -313,7 +313,7 @@ def AUCPotential(
         K unordered classes, with a score each: Hand and Till's M, the mean over pairs of classes (k, l) of the AUC of
         score k between their rows. Where each class has coefficients of its own, independent a priori, EP fits K
         problems of two classes.
-    **options
+    **options : Any
         ``loss="exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used;
         ``ties="half"`` or ``"strict"``, as in :func:`auc_risk`; ``track_risk=False`` not to register the exact risk of
         the training data as the Deterministic ``f"{name}_risk"``; ``model=``, by default the one on the context stack.
@@ -398,7 +398,7 @@ def ConcordancePotential(
     entry : array-like or pm.Data, optional
         When each came under observation, if later than time 0; it is compared with later events only (Harrell's and
         Wolbers' C).
-    **options
+    **options : Any
         Those of :func:`AUCPotential`.
 
     Returns

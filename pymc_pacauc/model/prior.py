@@ -281,16 +281,16 @@ class IndependentPrior:
 
     Attributes
     ----------
-    name
+    name : str
         Name of the variable.
-    free
+    free : tuple of str
         Names of the free variables that it stands for: of the first it takes the place in theta.
-    spiked
+    spiked : bool
         Whether it is a spike and slab.
-    read
+    read : callable
         Reads the prior from the model: of a spike and slab p, v0 and v1, one of each for every coefficient, else the
         tables of the densities, and which table each coefficient has, shape (k,).
-    free_values
+    free_values : callable
         Function of coefficients ``theta[N, k]`` and a Generator: a list of the unconstrained values of ``free``, drawn
         where they are not functions of theta. None where theta is the value of the only one.
     """

@@ -48,20 +48,20 @@ class ModelProblem:
 
     Attributes
     ----------
-    model
+    model : pm.Model
         Where it came from.
-    problem
+    problem : Problem
         Arrays only. theta is the concatenation of ``variables``.
-    variables
+    variables : tuple of Variable
         The coefficients: free variables in the model's order, a spike-and-slab variable with a point mass in the place
         of its free parts.
-    layout
+    layout : FlatVariables
         theta, as inputs of functions.
-    independent
+    independent : tuple of IndependentPrior
         The priors that are not Gaussian, of some of them.
-    free
+    free : FlatVariables
         Layout of the model's own free variables.
-    data
+    data : HeldData
         Values of the model's ``pm.Data`` at that time.
     """
 

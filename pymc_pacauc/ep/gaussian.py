@@ -186,18 +186,18 @@ class EPFit(Fit):
         return np.ones(self.problem.d)
 
     def evidence_gradient(self) -> EvidenceGradient:
-        """Derivatives of ``log_evidence`` with respect to the prior mean and covariance; valid at a converged fit."""
+        """Differentiate ``log_evidence`` in the prior mean and covariance; valid at a converged fit."""
         return evidence_gradient(self.posterior)
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
-        """Draws weighted by exact posterior / approximation; see :mod:`pymc_pacauc.ep.importance`."""
+        """Draw theta and weight by exact posterior / approximation; see :mod:`pymc_pacauc.ep.importance`."""
         return importance_draws(self.problem, self.corrected, draws, rng)
 
     @raises_interrupts
     def leave_out(
         self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
-        """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
+        """Score every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
 
         ``options`` are those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
         """

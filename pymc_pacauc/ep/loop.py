@@ -410,7 +410,7 @@ WARM = replace(POLICY, damping=1.0, plain_steps=0)  # from a point near the fixe
 
 
 def policy_for(dimension: int, policy: Policy = POLICY) -> Policy:
-    """In one dimension keep the damping fixed: recovering it makes the iteration oscillate."""
+    """Return the policy; in one dimension damping stays fixed, because recovering it makes the iteration oscillate."""
     return policy if dimension > 1 else replace(policy, recovered_damping=0.0)
 
 

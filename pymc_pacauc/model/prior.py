@@ -565,8 +565,8 @@ def _mixture(model: pm.Model, variable: Variable) -> IndependentPrior | None:
 def density_variables(model: pm.Model, taken: set[str], scores: list[Variable]) -> tuple[IndependentPrior, ...]:
     """Find the variables with independent, not normal entries on which no other variable's prior depends.
 
-    An exception is a horseshoe: the scales of the entries of one normal variable, on which the scores do not depend. Its
-    normal variable has a density too, in which the scales are integrated out.
+    The exception is a horseshoe: the scales of the entries of one normal variable, on which the scores do not depend.
+    Its normal variable has a density too, in which the scales are integrated out.
     """
     found = []
     above = _parents(model)

@@ -295,7 +295,7 @@ class _Parameters:
         return {name: value if value.ndim else float(value) for name, value in found.items()}
 
     def natural(self, x: FloatArray) -> FloatArray:
-        """All values, one after the other."""
+        """Return all values, one after the other."""
         return np.hstack([np.ravel(value) for value in self.values(x).values()])
 
     def describe(self, direction: FloatArray) -> str:

@@ -53,7 +53,9 @@ BOUNDS: dict[str, tuple[Any, ...]] = {
     "linear": ("Linear", bounds.linear_bound, bounds.linear_rate),
     "matchings": ("Mean over matchings",),
 }
-STANDARD_ERRORS = 3.0  # by which a Monte Carlo estimate without a bound is shifted to the worse side
+# Standard errors by which a Monte Carlo estimate without a bound is shifted to the worse side: a normal one is beyond
+# with probability 0.001. Doubled, with 1e-9, and certificates from draws are lower.
+STANDARD_ERRORS = 3.0
 # Number of fits (several gammas) among which the best certificate may be chosen, each with draws of its own; doubled,
 # 0.0004 less is certified.
 COMPARED = 100

@@ -477,7 +477,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
 
     @property
     def score_function(self) -> ScoreFunction:
-        """How a row becomes a score: inputs, their names, and the weights of their columns."""
+        """The function from a row to its score: inputs, their names, and the weights of their columns."""
         return self.scoring()
 
     def export(
@@ -529,11 +529,11 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         return self.source.layout.places([self.source.names.index(name) for name, _ in function.variables])
 
     def _mean_points(self) -> tuple[xr.Dataset, FloatArray]:
-        """All variables at the mean, as if they were a draw, and its weight: scores have their mean there."""
+        """Return all variables at the mean, as if they were a draw, and its weight: scores have their mean there."""
         return self._as_draws(self.posterior.score_mean[None], {}), np.ones(1)
 
     def _as_draws(self, theta: FloatArray, known: dict[str, FloatArray]) -> xr.Dataset:
-        """Dataset of all variables at ``theta[draws, d]``; those that are ``known`` have these values instead."""
+        """Make a Dataset of all variables at ``theta[draws, d]``; those in ``known`` have these values instead."""
         found, layout = {}, self.source.layout
         for name, part, shape in zip(self.source.names, layout.slices, layout.shapes, strict=True):
             values = known[name] if name in known else theta[:, part].reshape(-1, *shape)
@@ -860,7 +860,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         return {**stats_of(self), "converged": int(self.converged)}
 
     def _inference_data(self, values: FloatArray, stats: dict[str, Any], constants: dict[str, Any]) -> Any:
-        """ArviZ data of the free variables ``values[N, D]``."""
+        """Make ArviZ data of the free variables ``values[N, D]``."""
         score_function = self.score_function
         with self.as_fitted():
             return draws_to_inference_data(

@@ -242,8 +242,9 @@ def maximize_evidence(
 
 def _refuse_gamma(model: pm.Model, names: Iterable[str]) -> None:
     """Refuse to choose gamma by evidence: log Z decreases with gamma whatever the data."""
-    for term in auc_terms(model):
-        outside = set(ancestors([term.potential], blockers=[term.risk]))
+    terms = auc_terms(model)
+    for term in terms:
+        outside = set(ancestors([term.potential], blockers=[each.risk for each in terms]))
         for name in names:
             if model.named_vars.get(name) in outside:
                 raise ValueError(

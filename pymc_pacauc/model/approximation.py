@@ -651,8 +651,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
             raise ValueError(
                 "leave_out() is not defined after calibrated(): call leave_out() of the approximation before it."
             )
-        classes = self.fitted_to.terms if self.fitted_to.comparison == "unordered classes" else 1
-        n = self.fit.problem.n // classes
+        classes, n = self._classes, self.fit.problem.n // self._classes
         if classes > 1:  # a row has a score for each class, which go together
             groups = np.tile(np.arange(n) if groups is None else np.asarray(groups), classes)
         with LateBar("leaving out", show=progressbar) as bar:
@@ -874,13 +873,18 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
                 score_function=score_function,
             )
 
+    @property
+    def _classes(self) -> int:
+        """Number of unordered classes, whose scores follow each other in the problem; 1 where a row has one score."""
+        return self.fitted_to.terms if self.fitted_to.comparison == "unordered classes" else 1
+
     def __repr__(self) -> str:
-        problem = self.fit.problem
+        problem, number = self.fit.problem, self.source.layout.dimension
         acted = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in vars(self.interventions).items() if v)
         measure, of_draw = self.fitted_to.measure, 1.0 - self.expected_risk
         lines = [
-            f"{self.method} approximation of {'an AUC' if measure == 'AUC' else f'a {measure}'} Gibbs posterior",
-            f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {self.source.layout.dimension} parameters",
+            f"{self.method} approximation of {'an' if measure in ('AUC', 'M') else 'a'} {measure} Gibbs posterior",
+            f"  observations   {problem.n // self._classes} ({problem.pairs.n_pairs} pairs), {number} parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
             f"  {measure:<15}{self.training_auc:.4f} of the mean score, {of_draw:.4f} of a draw (training)",

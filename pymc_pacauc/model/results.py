@@ -206,17 +206,23 @@ def opened(result: Any) -> Any:
     return getattr(result, "approx", getattr(result, "refit", result))
 
 
+def as_results(result: Any) -> list[Any]:
+    """Return the :class:`Result` of ``result``, of an estimator with a score for each class those of all."""
+    posteriors = [each.posterior for each in getattr(result, "scores_", ())]
+    if any(hasattr(each, "parts") for each in posteriors):
+        raise TypeError(
+            'result averages posteriors (prior="auto"): pass estimator.scores_[0].posterior.parts[k].result.'
+        )
+    return [each.result for each in posteriors] or [as_result(result)]
+
+
 def as_result(result: Any) -> Any:
     """Return the :class:`Result` of ``result``; refuse other objects."""
     result = opened(result)
-    if scores := getattr(result, "scores_", ()):  # a fitted estimator
-        if len(scores) > 1:
+    if hasattr(result, "scores_"):  # a fitted estimator
+        result, *others = as_results(result)
+        if others:
             raise TypeError("result has a score for each class: pass estimator.scores_[k].posterior.result.")
-        if hasattr(scores[0].posterior, "parts"):
-            raise TypeError(
-                'result averages posteriors (prior="auto"): pass estimator.scores_[0].posterior.parts[k].result.'
-            )
-        result = scores[0].posterior.result
     if hasattr(result, "fitted_to") and hasattr(result, "divergence"):
         return result
     if hasattr(result, "problem") and hasattr(result, "log_evidence"):

@@ -167,6 +167,12 @@ def test_figures_of_rows_left_out(reported):
     assert gammas[score.figures.chosen] == pytest.approx(score.posterior.choice.gamma)
 
 
+def test_a_threshold_that_no_row_exceeds_has_no_precision():
+    found = pac.AUCClassifier("ridge", gamma=10.0).fit(np.ones((60, 2)), np.arange(60) % 3 == 0)
+    [boundary] = report.figures_of(found, found.scores_[0]).boundaries
+    np.testing.assert_array_equal(boundary.cuts[:, 1:4], [[0.0, 1.0, np.nan]] * 4)
+
+
 def test_what_is_drawn(reported, monkeypatch):
     _, _, score = reported
     [boundary], figures = score.figures.boundaries, score.figures

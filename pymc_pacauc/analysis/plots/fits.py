@@ -82,9 +82,8 @@ def plot_marginals(approx: Any, idata: Any = None, *, coefficients: Sequence[str
         raise ValueError(f"coefficients has unknown names, {', '.join(unknown)}; there are {', '.join(labels[:20])}.")
     posterior = None if idata is None else dataset_of(idata, "posterior")
     if idata is not None and posterior is None:
-        raise TypeError(
-            f"idata must be draws, the result of pm.sample() or approx.sample(); got {type(idata).__name__}."
-        )
+        given = type(idata).__name__
+        raise TypeError(f"idata must be draws, the result of pm.sample() or approx.sample(); got {given}.")
     draws = None if posterior is None else flat_draws(posterior, names)
     axes = canvas.panels(ax, len(shown), 2.7, 2.4)
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)

@@ -211,8 +211,9 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     if kept and model is None and pm.Model.get_context(error_if_none=False) is None:
         raise ValueError("idata has particles kept as flat vectors: pass model=, or call inside `with model:`.")
     nearest = [_nearest(stats.isel(chain=chain), gamma, top, kept) for chain in range(stats.sizes["chain"])]
-    index = [rng.permutation(systematic(normalise(each), each.size, rng)) for *_, each in nearest]
-    ess = [effective_sample_size(each) for *_, each in nearest]
+    slots, sources, log_weights = zip(*nearest, strict=True)
+    index = [rng.permutation(systematic(normalise(each), each.size, rng)) for each in log_weights]
+    ess = list(map(effective_sample_size, log_weights))
     if min(ess) < 100:  # means are then known to a tenth of a posterior standard deviation at best
         advice = "Use more particles." if kept else "Sample with TemperingSMC(keep_particles=True)."
         warnings.warn(
@@ -222,7 +223,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
         )
     if kept:
         particles = stats["path_particles"].transpose("chain", "draw", ...).values
-        flat = np.stack([particles[c, i, nearest[c][0]] for c, i in enumerate(index)])
+        flat = np.stack([particles[c, i, slots[c]] for c, i in enumerate(index)])
         found = posterior_dataset(pm.modelcontext(model), flat).assign_coords(chain=stats["chain"].values)
     else:
         draw = posterior["draw"].values
@@ -231,7 +232,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     carried = as_result(idata).score_function
     if carried is not None:
         found = found.assign_coords(carried.as_coords())
-    columns = {"particle_ess": ess, "stage_gamma": [source for _, source, _ in nearest]}
+    columns = {"particle_ess": ess, "stage_gamma": list(sources)}
     return found.assign({name: ("chain", values) for name, values in columns.items()}).assign_attrs(gamma=gamma)
 
 

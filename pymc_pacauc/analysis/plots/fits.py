@@ -336,7 +336,9 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
     top.set_ylabel(as_result(result).fitted_to.measure)
     for each in axes:
         each.set_xscale("log")
-        each.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        low, high = each.get_xlim()
+        subs = (1.0, 2.0, 5.0) if high < 1000.0 * low else (1.0,)  # over more decades labels would overlap
+        each.xaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
         each.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         each.xaxis.set_minor_locator(NullLocator())
     place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2 if hasattr(result, "table") else 4}

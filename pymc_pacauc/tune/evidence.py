@@ -52,7 +52,7 @@ from pymc_pacauc.problem.kernel_features import (
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 from pymc_pacauc.tune.gamma import CENTRE
-from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Point, find_mode
+from pymc_pacauc.tune.nested import DENSITY, FARTHEST, Conditional, Density, Point, find_mode
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 BENDS = (0.3, 1.0, 3.0)  # prior standard deviations of the bends of additive features, beside lines of 1
@@ -313,7 +313,7 @@ def choose_lengthscale(
         density.at(base + np.log(multiple), anew=True)
         density.options["pairs"] = density.points[0].fit.plan.pairs  # as many for all lengthscales
     density.options["accuracy"] = "fit"
-    best = max(density.points, key=lambda point: point.log_density)
+    best = max(density.points, key=DENSITY)
     converged, message = True, "the best of the grid"
     if max_evaluations > 0:
         density.conditional = replace(flat, centre=best.phi)

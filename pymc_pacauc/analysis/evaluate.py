@@ -1,4 +1,4 @@
-"""How well a score ranks labelled rows: ROC and precision-recall curves with bands, AUCs and their differences.
+"""Evaluate scores on labelled rows: ROC and precision-recall curves with bands, AUCs and their differences.
 
 The score to deploy is the posterior *mean* of the score, a fixed function of a row. A draw from the posterior is a
 *randomised* score, which ranks worse; certificates are about it. Both are reported, the mean score first.
@@ -124,7 +124,7 @@ def roc(
     grid = np.linspace(0.0, 1.0, GRID)
 
     def curve(ranking: Ranking, weights: FloatArray) -> FloatArray:
-        """TPR at the FPRs of the grid, at a vertical step its top; and last the AUC."""
+        """Compute TPR at the FPRs of the grid (at a vertical step its top) and, last, the AUC."""
         false, true = ranking.points(weights)
         return np.append(np.interp(grid, false, true), area(false, true))
 
@@ -799,7 +799,7 @@ def precision_recall(
     grid = np.linspace(0.0, 1.0, GRID)
 
     def curve(ranking: Ranking, weights: FloatArray) -> FloatArray:
-        """Precision and calls on the grid; average precision; recall at ``precision``; both at ``calls``."""
+        """Compute precision and calls on the grid; average precision; recall at ``precision``; both at ``calls``."""
         false, true = ranking.counts(weights)
         called, recall = false + true, true / true[-1]
         right = true[1:] / called[1:]

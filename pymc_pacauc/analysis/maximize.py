@@ -242,8 +242,9 @@ def maximize_evidence(
 
 def _refuse_gamma(model: pm.Model, names: Iterable[str]) -> None:
     """Refuse to choose gamma by evidence: log Z decreases with gamma whatever the data."""
-    for term in auc_terms(model):
-        outside = set(ancestors([term.potential], blockers=[term.risk]))
+    terms = auc_terms(model)
+    for term in terms:
+        outside = set(ancestors([term.potential], blockers=[each.risk for each in terms]))
         for name in names:
             if model.named_vars.get(name) in outside:
                 raise ValueError(
@@ -294,7 +295,7 @@ class _Parameters:
         return {name: value if value.ndim else float(value) for name, value in found.items()}
 
     def natural(self, x: FloatArray) -> FloatArray:
-        """All values, one after the other."""
+        """Return all values, one after the other."""
         return np.hstack([np.ravel(value) for value in self.values(x).values()])
 
     def describe(self, direction: FloatArray) -> str:

@@ -253,7 +253,7 @@ class _Source:
     own: bool = True
 
     def draws(self, draws: int, random_seed: Any) -> xr.Dataset:
-        """The posterior itself, or draws of the approximation."""
+        """Return the posterior itself, or draws of the approximation."""
         drawn = None if self.approx is None else self.approx.sample(draws, random_seed=random_seed)
         found = self.posterior if drawn is None else dataset_of(drawn, "posterior")
         assert found is not None
@@ -270,7 +270,7 @@ class _Source:
         return (self.exact, np.ones(1)) if self.exact is not None and used <= set(self.exact) else None
 
     def moments(self, new: NewRows, count: int) -> tuple[FloatArray, FloatArray] | None:
-        """The mean score of an approximation, the one that is certified, and the variance of the scores.
+        """Compute the mean score of an approximation, the one that is certified, and the variance of the scores.
 
         With ``count``, of first rows minus last rows. None where they have no closed form.
         """
@@ -289,7 +289,7 @@ class _Source:
         return design @ approx.posterior.score_mean + offset, approx.posterior.moments_of(design, variances=True)[1]
 
     def fit_coord(self, count: int) -> dict[str, Any]:
-        """The coordinate by which thresholds know the fit; they do not apply to differences."""
+        """Return the coordinate by which thresholds know the fit; none for differences, which have no threshold."""
         return {} if self.fit is None or count else {FIT: self.fit}
 
     def summary(self, labels: Any, mean: FloatArray, sd: FloatArray, above: FloatArray | None) -> xr.Dataset:

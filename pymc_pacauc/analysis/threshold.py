@@ -455,7 +455,7 @@ def decision_curve(
     thresholds = np.array([_threshold(chooser.score, chooser.mask, "cost", each, share)[0] for each in costs])
 
     def benefit(ranking: Ranking, weights: FloatArray) -> FloatArray:
-        """Net benefit at the thresholds, then FPR and TPR, of weighted rows."""
+        """Compute net benefit at the thresholds, then FPR and TPR, of weighted rows."""
         above = np.searchsorted(-ranking.thresholds[1:], -thresholds)  # distinct scores above each
         fpr, tpr = (rate[above] for rate in ranking.points(weights))
         return np.concatenate([share * tpr - (1.0 - share) * fpr * price, fpr, tpr])

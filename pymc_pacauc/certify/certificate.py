@@ -53,7 +53,9 @@ BOUNDS: dict[str, tuple[Any, ...]] = {
     "linear": ("Linear", bounds.linear_bound, bounds.linear_rate),
     "matchings": ("Mean over matchings",),
 }
-STANDARD_ERRORS = 3.0  # by which a Monte Carlo estimate without a bound is shifted to the worse side
+# Standard errors by which a Monte Carlo estimate without a bound is shifted to the worse side: a normal one is beyond
+# with probability 0.001. Doubled, with 1e-9, and certificates from draws are lower.
+STANDARD_ERRORS = 3.0
 # Number of fits (several gammas) among which the best certificate may be chosen, each with draws of its own; doubled,
 # 0.0004 less is certified.
 COMPARED = 100
@@ -168,7 +170,7 @@ def certificate(
 
     Parameters
     ----------
-    result : approximation, draws or fit
+    result : approximation, draws, fit or estimator
         An approximation returned by ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` (risk and divergence in closed
         form; if it used some of the pairs only, the risk is still that of all, up to a bound on its error), draws of
         one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log Z, estimated,
@@ -243,10 +245,16 @@ def certificate(
     True
     """
     _check_options(epsilon, selected_from, bound, rate, tuned_prior, sampling)
+    options: dict[str, Any] = {"bound": bound, "rate": rate, "tuned_prior": tuned_prior}
     if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
-        from pymc_pacauc.model.results import as_result  # results on arrays are certified without PyMC
+        from pymc_pacauc.model.results import as_results  # results on arrays are certified without PyMC
 
-        result = as_result(result)
+        result, *others = as_results(result)
+        if others:  # an estimator with a score for each class
+            options |= {"sampling": sampling, "groups": groups, "selected_from": selected_from}
+            each = (result, *others)
+            found = [certificate(one, epsilon / len(each), **options) for one in each]
+            return _mean_of_classes(found, epsilon, sum(one.gamma for one in found))
     result = getattr(result, "certified", result)  # of a mixture over hyper-parameters
     fitted = result.fitted_to
     if tuned_prior == "charge":
@@ -257,8 +265,7 @@ def certificate(
 
         check_model(fitted, model)
     if fitted.comparison == "unordered classes":
-        options = {"bound": bound, "rate": rate, "tuned_prior": tuned_prior, "selected_from": selected_from}
-        return _of_classes(result, fitted, epsilon, groups, sampling, options)
+        return _of_classes(result, fitted, epsilon, groups, sampling, options | {"selected_from": selected_from})
     if groups is not None:
         fitted = fitted.with_groups(_comparison(result, model), groups)
     _check(result, fitted, bound, sampling, tuned_prior)
@@ -368,7 +375,7 @@ TUNED = (
 
 def check_certifiable(fitted: Provenance) -> None:
     """Refuse comparisons and models for which there is no bound, whatever the posterior."""
-    if fitted.terms != 1:
+    if fitted.terms != 1 and fitted.comparison != "unordered classes":
         raise ValueError(
             f"result cannot be certified: its model has {fitted.terms} AUC terms, and a certificate is for one."
         )
@@ -499,10 +506,17 @@ def _of_classes(
         known = KnownResult(own, ArrayResult(fit).evidence, Estimate(risk), Estimate(q.divergence), True, result.caveat)
         found.append(certificate(known, epsilon / number, **options))
 
+    return _mean_of_classes(found, epsilon, fitted.gamma)
+
+
+def _mean_of_classes(found: list[Certificate], epsilon: float, gamma: float) -> Certificate:
+    """Certify M by the mean of the classes' certificates, each at epsilon / K; ``gamma`` multiplies 1 - M."""
+
     def mean(name: str) -> float:
         return float(np.mean([getattr(each, name) for each in found]))
 
-    sentence = f"Each of the {number} scores is certified at epsilon / {number}; M is their mean."
+    errors = [each.monte_carlo for each in found if each.monte_carlo]
+    sentence = f"Each of the {len(found)} scores is certified at epsilon / {len(found)}; M is their mean."
     return replace(
         found[0],
         auc=mean("auc"),
@@ -510,11 +524,11 @@ def _of_classes(
         empirical_auc=mean("empirical_auc"),
         divergence=sum(each.divergence for each in found),
         m=min(each.m for each in found),
-        n_pos=fitted.n_pos,
-        n_neg=fitted.n_neg,
         comparison="unordered classes",
         epsilon=epsilon,
-        assumptions=(*found[0].assumptions, sentence),
+        gamma=gamma,
+        monte_carlo=tuple(np.max(errors, axis=0).tolist()) if errors else None,
+        assumptions=(*dict.fromkeys(said for each in found for said in each.assumptions), sentence),
     )
 
 

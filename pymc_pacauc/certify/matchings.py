@@ -69,9 +69,9 @@ class Matchings:
 
     Attributes
     ----------
-    m
+    m : int
         Number of pairs of a matching.
-    log_coefficients
+    log_coefficients : tuple of ndarray
         log c_k of every group, each of shape (rows of the smaller class + 1,).
     """
 
@@ -229,13 +229,13 @@ class DrawsBound:
 
     Attributes
     ----------
-    risk
+    risk : float
         The bound.
-    rate
+    rate : float
         Rate at which it was computed.
-    margin
+    margin : float
         Difference of the estimate of E[L] and the lower bound that was used, in nats.
-    draws
+    draws : int
         Number of draws.
     """
 

@@ -26,7 +26,7 @@ from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.paths import bridge_path, prior_path
 from pymc_pacauc.smc.tempering import Settings, State, run_tempering
 
-PATIENCE = 30.0  # seconds without any worker after which a cluster is lost
+PATIENCE = 30.0  # seconds without any worker after which a cluster counts as lost; doubled, the error comes later
 
 
 class ClusterError(RuntimeError):

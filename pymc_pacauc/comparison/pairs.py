@@ -41,11 +41,11 @@ class Block:
 
     Attributes
     ----------
-    positive, negative
+    positive, negative : ndarray of int
         Indices of the observations that should score higher, and of those that should score lower.
-    positive_weights, negative_weights
+    positive_weights, negative_weights : ndarray or None
         a_i and b_j, in the order of the indices; None where all are 1.
-    weight
+    weight : float
         Factor of the weight of every pair of the block.
     """
 
@@ -115,7 +115,7 @@ class Pairs:
     blocks : tuple of Block
         Each compares every observation in ``positive`` with every one in ``negative``, indices below n.
     kind : str, default "other pairs"
-        Kind of comparison: one of ``KINDS``.
+        Kind of comparison, one of ``KINDS``, for messages and records.
     skipped_strata : int, default 0
         Number of strata without a pair to compare, which do not enter the risk.
     estimated_weights : bool, default False
@@ -124,6 +124,13 @@ class Pairs:
         Of a partial AUC, the largest false positive rate: of the negatives of its one block only the highest count,
         this share of their weight. Which they are depends on the scores, so that only the risk is defined: engines that
         need fixed pairs refuse it.
+
+    Attributes
+    ----------
+    n_pairs : int
+        Number of pairs.
+    total_weight : float
+        The sum of the weights of all pairs; their number where there are no weights.
 
     See Also
     --------

@@ -45,9 +45,9 @@ class DistinctRows:
 
     Attributes
     ----------
-    first
+    first : ndarray of int
         Index of the first occurrence of each distinct row, shape (m,).
-    place
+    place : ndarray of int
         For every row, the index of the distinct row that it equals, shape (n,).
     """
 
@@ -59,11 +59,11 @@ class DistinctRows:
         return self.first.size == self.place.size
 
     def of(self, values: FloatArray) -> FloatArray:
-        """Return the distinct ones among rows of ``values``, (m, ...)."""
+        """Select the distinct rows, (m, ...), of ``values`` that have one entry per row, (n, ...)."""
         return values if self.none_repeat else values[self.first]
 
     def for_all(self, values: FloatArray) -> FloatArray:
-        """Return for every row what ``values``, (m, ...), say of its distinct row, (n, ...)."""
+        """Copy ``values`` of the distinct rows, (m, ...), to all rows that equal them, (n, ...)."""
         return values if self.none_repeat else values[self.place]
 
 

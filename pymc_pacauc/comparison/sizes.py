@@ -42,14 +42,14 @@ from pymc_pacauc.comparison.pairs import Pairs, label_codes
 
 @dataclass(frozen=True)
 class RowShares:
-    """Sums of squared shares of the weight of a pairs.
+    """Sums of squares of the shares that observations and pairs have in the weight of all pairs.
 
     Attributes
     ----------
-    higher, lower
-        Sum over observations, of pairs where they should score higher, and lower.
-    pair
-        Sum over pairs.
+    higher, lower : float
+        Sums of a_i^2 and of b_i^2 over observations, see the module docstring.
+    pair : float
+        Sum of the squared shares of single pairs.
     """
 
     higher: float

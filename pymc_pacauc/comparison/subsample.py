@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.numerics import FloatArray
 
-LEAST_ROWS = 8  # of a side of a block, in a group
-WHOLE = 2**14  # pairs up to which a block is not sampled
-# A group of R rows with different scores computes one in R / ROWS_FOR_SHARE of its far pairs, at most one in FAR_SHARE;
-# up to this many rows, all. Doubled, twice as many are computed, and errors are a tenth smaller.
+LEAST_ROWS = 8  # rows of each side that a group has at least; other values were not measured
+WHOLE = 2**14  # pairs up to which a block is used whole; other values were not measured
+# Of the far pairs of a group of R rows with different scores one in min(R / ROWS_FOR_SHARE, FAR_SHARE) is computed; of
+# a group of up to ROWS_FOR_SHARE rows all. Doubled, twice as many are computed, and errors are a tenth smaller.
 ROWS_FOR_SHARE = 64
 FAR_SHARE = 32
 
@@ -58,7 +58,7 @@ class SampledBlock:
 
 @dataclass(frozen=True, eq=False)
 class SampledPairs:
-    """A subsample of pairs: ``whole`` blocks, and blocks ``sampled`` into ``groups``, or fewer.
+    """A subsample of pairs: blocks that are used ``whole``, and blocks ``sampled`` within up to ``groups`` groups.
 
     ``score`` and ``spread``, (n,), decide which pairs are far apart; see :func:`sample_pairs`.
     """

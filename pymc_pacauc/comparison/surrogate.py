@@ -72,7 +72,7 @@ def _logistic_row(factor, factors, weight, column_weights, pull):
 
 @kernel
 def _logistic_row_careful(s, s_neg, weight, column_weights, pull):
-    """Do the same with one exponential per pair, without overflow."""
+    """Sum loss and gradient of one positive over all negatives by one exponential per pair, which cannot overflow."""
     loss = push = 0.0
     for j in range(s_neg.size):
         t = s - s_neg[j]

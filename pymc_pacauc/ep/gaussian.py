@@ -109,34 +109,34 @@ class EPFit(Fit):
 
     Attributes
     ----------
-    posterior
+    posterior : GaussianPosterior
         The Gaussian approximation q of the posterior of theta.
-    corrected
+    corrected : GaussianPosterior
         The posterior with the exact distribution of the length of each independent part, where scores have no offset
         (:class:`~pymc_pacauc.ep.importance.FreeLengthPosterior`); else q.
-    table
+    table : SiteTable
         Tables of the site functions, with gamma per pair and the power: 1 for EP, in (0, 1) for fractional EP, 0 for
         variational Bayes.
-    log_evidence
+    log_evidence : float
         EP's approximation of log Z; for variational Bayes the lower bound ``-gamma E_q[risk] - KL(q, prior)``.
-    expected_risk
+    expected_risk : float
         E_q[risk], in closed form.
-    converged, interrupted, sweeps, history
+    converged, interrupted, sweeps, history : bool, int, tuple of dict
         Whether the natural parameters change by less than the tolerance in a sweep from q, whether the fit was ended
         from the keyboard, the number of sweeps (without those of its first features), and per sweep its change, log
         evidence and expected risk.
-    interventions
+    interventions : Interventions
         How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken
         back.
-    tied_pairs
+    tied_pairs : int
         Number of pairs that tie whatever theta.
-    plan
+    plan : Plan
         How it was fitted; ``print(fit.plan)`` says it in a sentence.
-    subsample
+    subsample : SampledPairs or None
         The pairs that were used, of a fit on sampled pairs (:mod:`~pymc_pacauc.ep.subsample`); None where all were.
-    pairs_used, sampling_error
+    pairs_used, sampling_error : int, SamplingError
         Their number, and the error from using a subset of pairs: zero where all pairs were used.
-    other_fixed_points
+    other_fixed_points : tuple of float
         Log evidences of fixed points that were found and not returned, because theirs is lower. At a gamma far beyond
         the comparison's size there may be several (:mod:`~pymc_pacauc.ep.start`); else empty.
     """
@@ -186,18 +186,18 @@ class EPFit(Fit):
         return np.ones(self.problem.d)
 
     def evidence_gradient(self) -> EvidenceGradient:
-        """Derivatives of ``log_evidence`` with respect to the prior mean and covariance; valid at a converged fit."""
+        """Differentiate ``log_evidence`` in the prior mean and covariance; valid at a converged fit."""
         return evidence_gradient(self.posterior)
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
-        """Draws weighted by exact posterior / approximation; see :mod:`pymc_pacauc.ep.importance`."""
+        """Draw theta and weight by exact posterior / approximation; see :mod:`pymc_pacauc.ep.importance`."""
         return importance_draws(self.problem, self.corrected, draws, rng)
 
     @raises_interrupts
     def leave_out(
         self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
-        """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
+        """Score every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
 
         ``options`` are those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
         """

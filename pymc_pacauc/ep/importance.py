@@ -295,7 +295,7 @@ class PartsPosterior(GaussianPosterior):
         return np.sum([mean for mean, _ in found], axis=0), np.sum([spread for _, spread in found], axis=0)
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws of theta, shape (draws, d)."""
+        """Draw theta independently, shape (draws, d)."""
         return self.joined([each.draw(draws, rng) for each in self.parts])
 
     def joined(self, parts: list[FloatArray]) -> FloatArray:
@@ -317,7 +317,7 @@ def trim(log_weights: FloatArray) -> FloatArray:
 
 
 def trustworthy(log_weights: FloatArray) -> bool:
-    """Whether the effective share of weighted draws is large enough for their correction: ``LEAST_SHARE``."""
+    """Return whether the effective share of weighted draws is at least ``LEAST_SHARE``, enough to correct moments."""
     trimmed = trim(log_weights)
     return bool(trimmed.size * LEAST_SHARE * np.exp(logsumexp(2.0 * trimmed) - 2.0 * logsumexp(trimmed)) <= 1.0)
 

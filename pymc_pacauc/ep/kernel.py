@@ -94,7 +94,7 @@ class TrainingScores:
 
 
 def moments(posterior: Any, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-    """The mean score (the one that is certified) and the covariance (or variances) of ``theta_map @ theta``."""
+    """Return the mean score (the one certified) and the covariance (or variances) of ``theta_map @ theta``."""
     return theta_map @ posterior.score_mean, posterior.moments_of(theta_map, variances=variances)[1]
 
 

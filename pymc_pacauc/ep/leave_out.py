@@ -343,7 +343,7 @@ class FoldPaths:
         The fold of each observation.
     power : float, default 1.0
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
-    **options
+    **options : Any
         Options of :class:`~pymc_pacauc.ep.start.GammaPath`.
 
     Examples

@@ -149,16 +149,16 @@ class Iteration(Generic[Point, Sight]):
 
     Attributes
     ----------
-    sweep
+    sweep : callable
         Applies the map to a point. (Maps that damp their own parts use the :class:`Pace`.)
-    plain
+    plain : callable
         Returns the damped step from a point as a flat vector, given its sweep and the damping factor (NaN where there
         is none), and how often it was halved.
-    flat
+    flat : callable
         Returns a point as a flat vector, in the coordinates of steps.
-    metric
+    metric : callable
         Returns a function of steps whose Euclidean norm is that of the least squares, at a point with its sweep.
-    move
+    move : callable
         Returns the point that a step leads to; None outside of the domain.
     """
 
@@ -175,29 +175,29 @@ class Policy:
 
     Attributes
     ----------
-    damping
+    damping : float
         Fraction of a plain step that is taken at first (1: no damping).
-    least_damping
+    least_damping : float
         Smallest such fraction.
-    damping_factor
+    damping_factor : float
         Factor of the fraction each time the change grows.
-    recovered_damping
+    recovered_damping : float
         Value up to which the fraction is doubled again, each time the change falls.
-    plain_steps, plain_after_restart
+    plain_steps, plain_after_restart : int
         Number of sweeps before steps are mixed: at first, and after the history was discarded.
-    mixed_below
+    mixed_below : float
         Change below which steps are mixed.
-    memory
+    memory : int
         Number of differences that the mixing uses.
-    growth
+    growth : float
         Factor by which the change may grow from one sweep to the next.
-    loss
+    loss : float
         Largest fall of the bound in one step, nats.
-    patience
+    patience : int or None
         Number of sweeps within which the change must halve.
-    halvings, all_halvings
+    halvings, all_halvings : int, float
         How often a step may be halved, and all steps together.
-    restarts_when_halved
+    restarts_when_halved : bool
         Whether a halved step discards the mixing history.
     """
 
@@ -223,13 +223,13 @@ class Interventions:
 
     Attributes
     ----------
-    halved_steps, restarts, rejected_steps
+    halved_steps, restarts, rejected_steps : int
         Steps halved to stay in the domain, mixing histories discarded, steps taken back.
-    narrowest_sites
+    narrowest_sites : int
         Prior sites at a Dirac spike whose variance is at its lower limit, at the q returned.
-    reset_sites, clipped_rescalings
+    reset_sites, clipped_rescalings : int
         Prior sites put back to the slab, and changes of scale limited, during the iteration.
-    dropped_directions
+    dropped_directions : int
         Directions of the coefficients that reach no score, to the accuracy of :mod:`pymc_pacauc.problem.scores`; they
         keep their prior.
     """
@@ -252,15 +252,15 @@ class Solution(Generic[Point, Sight]):
 
     Attributes
     ----------
-    point, seen
+    point, seen : Point, Seen
         The last point that was kept, and the sweep at this very point, converged or not.
-    following
+    following : Point
         The point that would have been swept next.
-    converged, interrupted
+    converged, interrupted : bool
         Whether ``point`` is a fixed point to the tolerance; whether the loop was ended from the keyboard.
-    history
+    history : tuple of dict
         The records of all sweeps.
-    interventions
+    interventions : Interventions
         How often the loop's own safeguards acted.
     """
 
@@ -410,7 +410,7 @@ WARM = replace(POLICY, damping=1.0, plain_steps=0)  # from a point near the fixe
 
 
 def policy_for(dimension: int, policy: Policy = POLICY) -> Policy:
-    """In one dimension keep the damping fixed: recovering it makes the iteration oscillate."""
+    """Return the policy; in one dimension damping stays fixed, because recovering it makes the iteration oscillate."""
     return policy if dimension > 1 else replace(policy, recovered_damping=0.0)
 
 

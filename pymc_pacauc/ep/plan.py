@@ -56,11 +56,12 @@ FEW_PAIRS = 250_000
 # work; doubled, two.
 MOST_PAIRS = 5_000_000
 MAX_SWEEPS = 200  # most fits take 10 to 30; at a gamma of many times n, a hundred
-LEAST_SAVED = 4  # pairs per pair that is used, at least, for a subsample to be worth its error; 8: fewer subsamples
+# Least ratio of all pairs to those of a subsample, for it to be worth its error. Doubled: fewer fits are subsampled.
+LEAST_SAVED = 4
 # Coefficients up to which no far pair is left out: q's radius is too uncertain for any order to be certain.
 LENGTH_MATTERS = 3
-# Ratio of neighbouring gammas, and of shares of the rows, on the way from one to another: up to there, what was found
-# at one is a start for the other, and its score one to sample pairs along. Half of it: twice as many steps.
+# Largest ratio of neighbouring gammas on a path, and of shares of the rows: within it the fit at one is a good start at
+# the other, and its score good enough to sample pairs along. Halved: twice as many steps.
 GAMMA_STEP = 4.0
 # gamma over the comparison's size beyond which EP may have several fixed points. Measured on labels that are noise
 # (n = 60, d = 20): from there on rows left out of a fit show in the fixed point next to it. Doubled, they would.

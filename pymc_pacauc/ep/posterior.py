@@ -105,7 +105,7 @@ def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussia
 
 
 def standard_gaussian(k: int) -> NaturalGaussian:
-    """N(0, I)."""
+    """Return N(0, I) of k coefficients."""
     return NaturalGaussian(np.eye(k), np.zeros(k), np.eye(k), np.zeros(k))
 
 

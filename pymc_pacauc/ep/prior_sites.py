@@ -86,13 +86,13 @@ class MatchedSites:
 
     Attributes
     ----------
-    precision, shift
+    precision, shift : ndarray
         u and h.
-    log_constant
+    log_constant : ndarray
         log C, such that C exp(-u w^2 / 2 + h w) has the prior's integral under the cavity, up to (2 pi)^(1/2).
-    narrowest
+    narrowest : ndarray of bool
         Where W is limited to ``NARROWEST``: the coefficient is certainly at a Dirac spike.
-    inclusion
+    inclusion : ndarray
         Share of the last component: the probability of the slab; one for priors that have no spike.
     """
 
@@ -200,19 +200,19 @@ class SparseGaussian:
 
     Attributes
     ----------
-    precision, shift
+    precision, shift : ndarray
         P and r.
-    site_precision, site_shift
+    site_precision, site_shift : ndarray
         u and h.
-    rotation
+    rotation : ndarray or None
         A.
-    mean
+    mean : ndarray
         m, shape (d,).
-    reduced
+    reduced : Moments
         Mean and covariance of A w.
-    cavity_precision, cavity_shift
+    cavity_precision, cavity_shift : ndarray
         tau and nu of every coefficient.
-    scale, basis, factor
+    scale, basis, factor : ndarray
         S^(1/2), E and L.
     """
 
@@ -281,7 +281,7 @@ class SparseGaussian:
         return square(root) + (square(scaled) - square(inside))
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws, shape (draws, d)."""
+        """Draw independently, shape (draws, d)."""
         noise = rng.standard_normal((len(self.factor), draws))
         w = linalg.solve_triangular(self.factor, noise, lower=True, trans="T").T @ self.basis.T
         if self.basis.shape[1] < self.mean.size:
@@ -359,10 +359,10 @@ PASSES = Policy(  # over the prior sites
     halvings=3,
     restarts_when_halved=True,
 )
-LARGEST_RESCALING = 0.25
-SMALLEST_PRECISION = 1e-8  # sites in between act as this one
-# Relative change of H below which a site's own waits for the next pass; and with more coefficients than rows (500 x
-# 2000: as many passes, each quicker; doubled, the same). Doubled, the first has no effect: it is rounding.
+LARGEST_RESCALING = 0.25  # largest step of l, the log of the scale, in a pass; other values were not measured
+SMALLEST_PRECISION = 1e-8  # precisions of sites nearer to zero, either sign, are replaced by this one in divisions
+# Relative changes of H by a site below which H is updated in the next pass: of rounding (doubled, no effect), and with
+# more coefficients than rows (500 x 2000: as many passes, each quicker; doubled, the same).
 NEGLIGIBLE, DEFERRED = 1e-13, 1e-3
 MOVES_AT_ONCE = 64  # changes that are added to H at once; other values were not measured
 
@@ -521,7 +521,7 @@ TOGETHER = Policy(  # short steps of all sites at once
     mixed_below=0.05,
     halvings=4,
 )
-ROUGHLY = ACCURACIES["path"].tolerance  # to which prior sites settle at the start, which only leads there
+ROUGHLY = ACCURACIES["path"].tolerance  # change at which prior sites have settled at the start, which need not be exact
 PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep that is allowed: bounds the time of a search
 
 

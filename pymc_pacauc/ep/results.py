@@ -1,4 +1,4 @@
-"""What every fit has, whatever its prior and method, and the warnings that fits share.
+"""Base class of all fits, whatever their prior and method, and the warnings that they share.
 
 Certificates, predictions and cross-validation use :class:`Fit` only, so an engine that returns an object with its
 attributes works with all of them.

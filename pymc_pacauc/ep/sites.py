@@ -62,16 +62,17 @@ from scipy.special import log_ndtr, ndtr
 from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.numerics import FloatArray, kernel
 
-DEGREE = 5  # of the polynomials on an interval: errors of 1e-11, near rounding, so that a higher one buys nothing
-# The same for errors of 1e-7, far below that of a subsample, at half the time; and intervals to a unit of rho, of which
-# twice as many have an eighth of the error, and twice the memory.
+DEGREE = 5  # of the polynomials on an interval: errors of 1e-11, near rounding, so that a higher one brings nothing
+# Degree of the polynomials for subsamples, whose own error is far above the 1e-7 of these, at half the time; and their
+# intervals to a unit of rho: twice as many have an eighth of the error, and take twice the memory.
 FINE_DEGREE, FINE_PER_UNIT = 2, 64.0
 UPPER = 9.5  # standard deviations: phi(9.5) is 1e-20, sites beyond are flat; doubled, twice the table for nothing
 LARGEST_GAMMA = 50.0  # per pair: exp(-50) is all but a constraint; larger ones have no table that is right to 1e-7
-# Of gamma', for pairs with weights: there are at most 2 gamma beyond, computed one by one. Doubled, more degrees.
+# Largest gamma' in a table for pairs of different weights; at most 2 gamma pairs are beyond, and computed one by one.
+# Doubled, the table needs more degrees.
 LARGEST_TABULATED = 0.5
-# For blocks, or parts of blocks, of different weights, of some milliseconds each: beyond, one in two variables serves
-# all. Twice as many, up to twice the time for tables.
+# Largest number of tables, some milliseconds each, for blocks of one weight each; for more weights one table in two
+# variables serves all. Doubled, tables take up to twice as long.
 MOST_TABLES = 32
 
 
@@ -115,7 +116,7 @@ class SiteTable(NamedTuple):
 
 
 def site_functions(rho: FloatArray, gamma: float | FloatArray, power: float = 1.0) -> SiteFunctions:
-    """Site of a pair of inverse temperature ``gamma`` whose score difference has mean / sd = ``rho`` under q.
+    """Compute the site of a pair at ``gamma`` per pair whose score difference has mean / sd = ``rho`` under q.
 
     ``power`` is that of power EP: 1 for EP, 0 for variational Bayes. ``gamma`` is one number, or one for each ``rho``.
     """

@@ -32,7 +32,8 @@ from pymc_pacauc.problem.problem import Problem
 
 # Coefficients whose 2^10 models are listed, and coefficients of any kind; one more doubles time and memory.
 MOST_SPARSE, MOST_COEFFICIENTS = 10, 50
-# Weighted draws: of a pilot, or for moments; then; and where that is too noisy. Twice as many: errors / 1.4.
+# Weighted draws: DIRECTIONS of a pilot run, or for moments; DRAWS of the estimate, and of a second one where the first
+# is too noisy. Twice as many have 0.7 times the error.
 DIRECTIONS, DRAWS = 2048, (4000, 16000)
 DEFENCE = 0.2  # share of proposals from prior and uniform, which bounds the weights; doubled: half the bound
 WANTED_ERROR = 0.02  # standard error of an inclusion probability, the largest; above it EP's own are returned

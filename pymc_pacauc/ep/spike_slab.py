@@ -172,8 +172,8 @@ class SitesPosterior:
         return f"SitesPosterior(d={self.problem.d}, expected model size {self.sites.inclusion.sum():.2f})"
 
 
-LENGTHS = 121  # nodes of that; with half as many, errors of 1e-3 in 100 coefficients
-CLOSEST = 1e-6  # of log r, from the end of a bounded support; larger by 1e3, evidences are 0.01 off
+LENGTHS = 121  # nodes of the quadrature over log r; with half as many, errors of 1e-3 in 100 coefficients
+CLOSEST = 1e-6  # distance in log r of the last node from the end of a bounded support; at 1e-3 evidences are 0.01 off
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,18 +374,18 @@ class SitesFit(Fit):
 
     Attributes
     ----------
-    posterior
+    posterior : SitesPosterior
         Mean, covariance and draws of theta, and inclusion probabilities.
-    log_evidence
+    log_evidence : float
         EP's approximation of log Z, prior sites included.
-    expected_risk
+    expected_risk : float
         E_q[risk], in closed form.
-    converged, sweeps, history
+    converged, sweeps, history : bool, int, tuple of dict
         Whether the last sweep changed q by less than the tolerance (root mean square over coefficients, in q's
         own standard deviations), the number of sweeps, and a record of each.
-    interventions
+    interventions : Interventions
         How often each safeguard acted.
-    plan
+    plan : Plan
         How it was fitted.
     """
 
@@ -433,13 +433,13 @@ class SitesFit(Fit):
         return self.posterior.inclusion_probability if self.model_average is None else self.model_average.inclusion
 
     def evidence_gradient(self) -> SpikeSlabGradient:
-        """Derivatives of ``log_evidence`` with respect to p, v0 and v1; valid at a converged fit."""
+        """Differentiate ``log_evidence`` in p, v0 and v1; valid at a converged fit."""
         if self.problem.spikes is None:
             raise UnsupportedError("evidence_gradient() is for Gaussian and spike-and-slab priors; this is neither.")
         return spike_slab_gradient(self.problem, self.posterior.gaussian, self.posterior.sites)
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
-        """Draws weighted by exact posterior / proposal; see :mod:`pymc_pacauc.ep.spike_models`."""
+        """Draw theta and weight by exact posterior / proposal; see :mod:`pymc_pacauc.ep.spike_models`."""
         if self.problem.spikes is not None:
             if not models_can_be_listed(self.problem):
                 raise UnsupportedError(
@@ -463,7 +463,7 @@ class SitesFit(Fit):
     def leave_out(
         self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
-        """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
+        """Score every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
 
         The pair sites of the group are removed, and the prior sites iterated to their fixed point. ``options`` are
         those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.

@@ -57,9 +57,9 @@ from pymc_pacauc.interrupt import StoppedEarly, check_interrupt
 from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.problem import Problem
 
-FEW_ROWS, MANY_ROWS = 1000, 20_000  # of the pilot, at first and then; other values were not measured
+FEW_ROWS, MANY_ROWS = 1000, 20_000  # rows of the pilot: of its first fit, and then; other values were not measured
 PILOT_SIDE = 200  # rows at least, of the smaller side; other values were not measured
-ROUGH = 0.05  # relative change of q at which a fit ends that a score is taken from
+ROUGH = 0.05  # relative change of q at which a fit ends of which only the score is used
 # Relative change at which a thinned subsample's fit ends; with a step after it, the mean is off by a thousandth of a
 # standard deviation, far below the sampling error
 LAST_TOLERANCE = 0.015

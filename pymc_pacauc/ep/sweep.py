@@ -52,10 +52,11 @@ from pymc_pacauc.ep.sites import (
 from pymc_pacauc.numerics import FloatArray, cores, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
-# Of a tile, at most, and rows of other matrices worked on at a time: 16 MB. Doubled, as fast in twice the memory.
+# Most rows and columns of a tile of pairs (and rows of other matrices at a time): 16 MB. Doubled, as fast in twice the
+# memory.
 ROWS_AT_ONCE, TILE_COLUMNS = 512, 4096
-# Pairs times coefficients below which a block is not worth a matrix product (tens of microseconds), if there are more
-# than FEW of these; and so many pairs of them go through one call.
+# Pairs times coefficients below which a block is too small for a matrix product of its own (tens of microseconds), if
+# there are more than FEW such blocks; one call then sums so many of their pairs. Other values were not measured.
 SMALL_BLOCK, FEW = 2**15, 8
 WORTH_A_TILE = (
     64  # pairs of one weight, on average, for a block to be cut by its weights, and rows of a tile; doubled: fewer cuts

@@ -94,8 +94,8 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         Inverse temperature and log evidence of the fit; for several scores lists, like all that follows.
     certificate_ : Certificate
         Certified AUC with its conditions, at epsilon = 0.05; for another one ``pac.certificate(classifier, epsilon)``.
-        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is a certified M of these
-        linear scores; ``decision_function``, which combines them, is not certified.
+        With K scores each is certified at 0.05 / K; the mean of the K certified AUCs, ``pac.certificate(classifier)``,
+        is a certified M of these linear scores. ``decision_function``, which combines them, is not certified.
     approximation_ : Fit
         The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
     idata_ : InferenceData or DataTree

@@ -58,7 +58,7 @@ CHOICES = {  # of the parameters of both estimators
 
 
 def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws: int, seed: int) -> Any:
-    """Draws of ``coef``, the coefficients of X (``theta`` of features of X), and what certificates need."""
+    """Draw ``coef``, the coefficients of X (``theta`` of features of X), with what certificates need."""
     from pymc_pacauc.model.compat import dataset, inference_data
 
     theta = posterior.draw(draws, np.random.default_rng(seed))
@@ -345,7 +345,7 @@ class ScoreEstimator(BaseEstimator):
         self.log_evidence_ = self._each(lambda each: each.posterior.result.evidence.estimate)
 
     def _shaped(self, rows: Sequence[FloatArray]) -> FloatArray:
-        """One row for each score."""
+        """Stack rows, one for each score."""
         return np.array(rows)
 
     def _each(self, read: Callable[[Any], Any]) -> Any:
@@ -369,12 +369,12 @@ class ScoreEstimator(BaseEstimator):
         return (X, *y) if y else X
 
     def _decide(self, X: FloatArray, return_std: bool) -> Any:
-        """The decisions of the only score, and their standard deviations where asked for."""
+        """Compute the decisions of the only score, and their standard deviations where asked for."""
         [score] = self.scores_
         return (score.decision(X), score.posterior.std(X)) if return_std else score.decision(X)
 
     def _seed(self) -> int:
-        """``random_state`` as a number; a RandomState moves on with every use, as everywhere in scikit-learn."""
+        """Return ``random_state`` as a number; a RandomState moves on with every use, as everywhere in scikit-learn."""
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _feature_names(self) -> list[str]:

@@ -74,12 +74,12 @@ class Sigmoid:
         return np.asarray(expit(self.slope * scores + self.shift))
 
     def crossing(self, probability: float) -> float:
-        """The score of this probability."""
+        """Return the score with this probability."""
         return float((logit(probability) - self.shift) / self.slope)
 
 
 def fit_sigmoid(scores: FloatArray, above: FloatArray, weights: FloatArray) -> Sigmoid:
-    """Platt's sigmoid by maximum likelihood; a class of N rows has (N + 1) / (N + 2) as its target.
+    """Fit Platt's sigmoid by maximum likelihood; a class of N rows has (N + 1) / (N + 2) as its target.
 
     The slope is multiplied by 1 - 1 / chi2, chi2 the likelihood ratio's against slope 0, or 0 where that is negative
     (van Houwelingen and le Cessie, 1990): where scores hardly rank, probabilities are the base rate. Without it the
@@ -127,7 +127,7 @@ class Softmax:
     shares: FloatArray
 
     def decision(self, scores: FloatArray) -> FloatArray:
-        """Logarithms of the probabilities plus a constant for each row, shape (rows, K).
+        """Compute logarithms of the probabilities plus a constant for each row, shape (rows, K).
 
         Their softmax are the probabilities, the largest of a row is that of its most probable class, and a column ranks
         rows as the probability of its class does if all classes were equally frequent.
@@ -138,7 +138,7 @@ class Softmax:
 
 @np.errstate(under="ignore")
 def fit_softmax(scores: FloatArray, place: NDArray[np.intp], weights: FloatArray | None) -> Softmax:
-    """Probabilities of K classes by multinomial regression on their scores, the matrix shrunk to the identity.
+    """Fit probabilities of K classes by multinomial regression on their scores, the matrix shrunk to the identity.
 
     By penalised maximum likelihood: entries of the matrix are Gaussian a priori about the identity, shifts about the
     logarithms of the classes' shares. A class's own score enters with a slope > 0.
@@ -220,7 +220,7 @@ class FittedScore:
         return None if self.folds == 0 else cross_fit(self.posterior, self.folds).mean(axis=0)
 
     def standard(self, X: FloatArray) -> FloatArray:
-        """Scores in standard units."""
+        """Compute scores in standard units."""
         return (self.posterior.score(X) - self.center) / self.spread
 
     def probability(self, X: FloatArray) -> FloatArray:
@@ -231,7 +231,7 @@ class FittedScore:
         return (above[:-1] - above[1:]).T
 
     def decision(self, X: FloatArray) -> FloatArray:
-        """The score, above zero where a row is called positive; with more than two classes, above the lowest one."""
+        """Compute the score, above zero where a row is called positive; of more than two classes, above the lowest."""
         return self.posterior.score(X) - self.origin
 
     @property
@@ -249,7 +249,7 @@ class FittedScore:
         return (self.posterior.score(X)[:, None] > self.cuts).sum(axis=1)
 
     def without_data(self) -> FittedScore:
-        """The same without anything that has a row for each training row."""
+        """Return the same without any array that has an entry for each training row."""
         return replace(self, posterior=self.posterior.without_data(), outcome=None, weights=None, time=None)
 
 

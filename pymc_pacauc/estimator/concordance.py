@@ -242,7 +242,7 @@ class ConcordanceEstimator(base.ScoreEstimator):
 
 
 def event_and_time(y: ArrayLike, n: int) -> Observed:
-    """Event, time and, where there is a third one, entry time of each row, from a structured array or columns.
+    """Read event, time and, if there is a third column, entry time of each row, from a structured array or columns.
 
     Examples
     --------

@@ -93,12 +93,12 @@ class Columns:
 
 
 def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: Any) -> Columns:
-    """Centre and scale of these rows, a row of weight 2 counting as two; that of a constant column is its size.
+    """Compute centre and scale of the columns of these rows, a row of weight 2 counting as two.
 
     The scale is the standard deviation of values cut at Tukey's far fences (three interquartile ranges from the
     quartiles, 4.7 standard deviations of a Gaussian), which a few gross errors do not stretch, and at least a fifth of
     the largest distance from their mean: in a column that is nearly constant a prior of unit variance per standard
-    deviation would let one row decide. A column whose quartiles agree is not cut.
+    deviation would let one row decide. A column whose quartiles agree is not cut, a constant one is scaled by its size.
     """
     size = np.maximum(X.max(axis=0), -X.min(axis=0))
     unit = np.ldexp(1.0, np.frexp(size)[1] - 1)  # a power of two, which changes no digit: no square overflows
@@ -183,7 +183,7 @@ class StoredGaussian(ByCovariance):
     covariance: FloatArray
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws, shape (draws, d)."""
+        """Draw independently, shape (draws, d)."""
         return rng.multivariate_normal(self.mean, self.covariance, size=draws, method="eigh")
 
 
@@ -269,24 +269,24 @@ class ScorePosterior:
         return np.sqrt(self.spread.variance) / self.columns.scale
 
     def score(self, X: FloatArray) -> FloatArray:
-        """Mean score of each row; of linear scores, zero for the average training row."""
+        """Compute the mean score of each row; of linear scores, zero for the average training row."""
         return self.covariates(X) @ self.mean
 
     @cached_property
     def training_scores(self) -> FloatArray:
-        """Mean scores of the rows it was fitted to."""
+        """Compute the mean scores of the rows it was fitted to."""
         return self.fit.problem.X @ self.mean
 
     def std(self, X: FloatArray) -> FloatArray:
-        """Calibrated standard deviation of each row's score about :meth:`score`."""
+        """Compute the calibrated standard deviation of each row's score about :meth:`score`."""
         return np.sqrt(self.spread.moments_of(self.covariates(X), variances=True)[1])
 
     def interval(self, X: FloatArray, ci_prob: float) -> FloatArray:
-        """Central interval of each row's score, shape (rows, 2)."""
+        """Compute the central interval of each row's score, shape (rows, 2)."""
         return self.score(X)[:, None] + np.outer(self.std(X), ndtri(tails(ci_prob)))
 
     def shapes(self) -> list[FloatArray]:
-        """The function of each column, of an additive score: its points, mean and calibrated standard deviation there.
+        """Compute the function of each column of an additive score: points, mean and calibrated sd there.
 
         Arrays of shape (3, points), in the units of X and of the score; less the function's mean over training rows.
         """
@@ -302,13 +302,13 @@ class ScorePosterior:
         return found
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Draws of theta from the Gibbs posterior, shape (draws, d)."""
+        """Draw theta from the Gibbs posterior, shape (draws, d)."""
         if self.draws is None:
             return self.fit.posterior.draw(draws, rng)
         return self.draws[rng.integers(len(self.draws), size=draws)].astype(np.float64)
 
     def score_function(self, features: Sequence[str]) -> ScoreFunction:
-        """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for features of X."""
+        """Return the function from a row of X to a score, given its coefficients ``coef``; a refusal for features."""
         if self.features is not None:
             refusal = "The scores are not linear in X but in features of it: use the estimator's decision_function(X)."
             return ScoreFunction((), refusal=refusal)
@@ -322,7 +322,7 @@ class ScorePosterior:
         return ArrayResult(self.fit, self.record) if self.known is None else self.known
 
     def without_data(self) -> Self:
-        """The same posterior as moments and numbers, without anything that has a row for each training row."""
+        """Return the same posterior as moments and numbers, without arrays that have an entry for each training row."""
         if not self.has_data:
             return self
         numbers = ("fitted_to", "evidence", "mean_risk", "divergence", "gaussian", "caveat")
@@ -388,7 +388,7 @@ def _fit_part(recipe: Recipe, rows: Rows) -> ScorePosterior:
 
 
 def _process_features(recipe: Recipe, design: FloatArray, tuning: Pairs, order: NDArray[np.intp]) -> KernelFeatures:
-    """Features of a Gaussian process whose lengthscale is chosen by the pairs ``tuning``."""
+    """Make features of a Gaussian process whose lengthscale is chosen by the pairs ``tuning``."""
     recipe.tell("choosing the lengthscale")
     gamma = gammas.CENTRE * row_shares(tuning).size
     few = problems.linear_gaussian_problem(design, tuning, gamma=gamma).of_compared_rows()
@@ -461,7 +461,7 @@ def temper(start: Fit, record: Provenance, rng: np.random.Generator) -> tuple[Fl
 
 
 def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]:
-    """The fold of each row in each assignment, shape (assignments, rows); of very many rows halves, assigned once."""
+    """Assign rows to folds, shape (assignments, rows); very many rows to halves, once."""
     problem = posterior.fit.problem
     if min(sides(problem.pairs)) >= max(MANY_OF_A_CLASS, 25 * problem.d):
         folds = 2
@@ -596,7 +596,7 @@ def stacked_scores(held: FloatArray, assigned: NDArray[np.intp], pairs: Pairs) -
 
 
 def stacked_weights(scores: FloatArray, pairs: Pairs) -> FloatArray:
-    """Weights of columns of scores by which ``scores @ weights`` ranks the pairs, shrunk to equal ones.
+    """Compute weights of columns of scores by which ``scores @ weights`` ranks the pairs, shrunk to equal ones.
 
     The prior standard deviation of a weight is half its mean; doubled, the AUC on unseen data is the same to 0.001.
 

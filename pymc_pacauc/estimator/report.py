@@ -130,7 +130,7 @@ class Figures:
 
 
 def with_figures(estimator: Any, score: Any) -> Any:
-    """The score with its figures, computed if it has none yet."""
+    """Return the score with its figures, computed if it has none yet."""
     return score if score.figures is not None else replace(score, figures=figures_of(estimator, score))
 
 
@@ -182,14 +182,14 @@ def _boundary(score: Any, k: int, name: str) -> Boundary:
 
 
 def _survival(time: FloatArray, event: Any) -> FloatArray:
-    """Kaplan-Meier curve from time 0 on, shape (2, steps), of 200 steps at most."""
+    """Compute the Kaplan-Meier curve from time 0 on, shape (2, steps), of 200 steps at most."""
     curve = survival_curve(time, event)
     kept = np.unique(np.linspace(0, curve.time.size - 1, min(200, curve.time.size)).astype(int))
     return np.array([np.append(0.0, curve.time[kept]), np.append(1.0, curve.survival[kept])])
 
 
 def _choice(estimator: Any, posterior: Any) -> dict[str, Any]:
-    """How gamma was chosen, as attributes of :class:`Figures`."""
+    """Say how gamma was chosen, as attributes of :class:`Figures`."""
     choice = posterior.choice
     if choice is None:
         others = {"certificate": "by the certificate", "coverage": "by the coverage of credible sets"}
@@ -203,7 +203,7 @@ def _choice(estimator: Any, posterior: Any) -> dict[str, Any]:
 
 
 def report_page(estimator: Any, title: str) -> str:
-    """The page of a fitted estimator."""
+    """Write the page of a fitted estimator."""
     scores, parts = [with_figures(estimator, each) for each in estimator.scores_], []
     if len(scores) > 1 and not any(np.isnan(each.figures.held_out) for each in scores):
         total = np.mean([each.figures.held_out for each in scores])
@@ -247,7 +247,7 @@ def _part(estimator: Any, score: Any) -> str:
 
 
 def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
-    """The headline: how well rows left out are ranked, and how many are positive."""
+    """Write the headline: how well rows left out are ranked, and how many are positive."""
     if figures.survival:
         share = figures.events / figures.rows
         return [
@@ -330,7 +330,7 @@ def _gamma(figures: Figures, measure: str) -> str:
 
 
 def _figure(draw: Callable[[Any], Any], caption: str, height: float = 4.6) -> str:
-    """An inline SVG, drawn without pyplot, so that no figure of the user's is touched."""
+    """Draw an inline SVG, without pyplot, so that no figure of the user's is touched."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -361,7 +361,7 @@ def _side_by_side(drawings: Sequence[str]) -> str:
 
 
 def _table(heading: str, said: str, table: pd.DataFrame, form: str = ".3f") -> str:
-    """A heading, a paragraph and a table; ``form`` is the format of its numbers."""
+    """Write a heading, a paragraph and a table; ``form`` is the format of its numbers."""
     cells = table.to_html(border=0, na_rep="-", float_format=f"{{:{form}}}".format)
     return f"<h2>{heading}</h2><p>{said}</p>{cells}"
 

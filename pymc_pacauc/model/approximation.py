@@ -477,7 +477,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
 
     @property
     def score_function(self) -> ScoreFunction:
-        """How a row becomes a score: inputs, their names, and the weights of their columns."""
+        """The function from a row to its score: inputs, their names, and the weights of their columns."""
         return self.scoring()
 
     def export(
@@ -529,11 +529,11 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         return self.source.layout.places([self.source.names.index(name) for name, _ in function.variables])
 
     def _mean_points(self) -> tuple[xr.Dataset, FloatArray]:
-        """All variables at the mean, as if they were a draw, and its weight: scores have their mean there."""
+        """Return all variables at the mean, as if they were a draw, and its weight: scores have their mean there."""
         return self._as_draws(self.posterior.score_mean[None], {}), np.ones(1)
 
     def _as_draws(self, theta: FloatArray, known: dict[str, FloatArray]) -> xr.Dataset:
-        """Dataset of all variables at ``theta[draws, d]``; those that are ``known`` have these values instead."""
+        """Make a Dataset of all variables at ``theta[draws, d]``; those in ``known`` have these values instead."""
         found, layout = {}, self.source.layout
         for name, part, shape in zip(self.source.names, layout.slices, layout.shapes, strict=True):
             values = known[name] if name in known else theta[:, part].reshape(-1, *shape)
@@ -651,8 +651,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
             raise ValueError(
                 "leave_out() is not defined after calibrated(): call leave_out() of the approximation before it."
             )
-        classes = self.fitted_to.terms if self.fitted_to.comparison == "unordered classes" else 1
-        n = self.fit.problem.n // classes
+        classes, n = self._classes, self.fit.problem.n // self._classes
         if classes > 1:  # a row has a score for each class, which go together
             groups = np.tile(np.arange(n) if groups is None else np.asarray(groups), classes)
         with LateBar("leaving out", show=progressbar) as bar:
@@ -861,7 +860,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         return {**stats_of(self), "converged": int(self.converged)}
 
     def _inference_data(self, values: FloatArray, stats: dict[str, Any], constants: dict[str, Any]) -> Any:
-        """ArviZ data of the free variables ``values[N, D]``."""
+        """Make ArviZ data of the free variables ``values[N, D]``."""
         score_function = self.score_function
         with self.as_fitted():
             return draws_to_inference_data(
@@ -874,13 +873,18 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
                 score_function=score_function,
             )
 
+    @property
+    def _classes(self) -> int:
+        """Number of unordered classes, whose scores follow each other in the problem; 1 where a row has one score."""
+        return self.fitted_to.terms if self.fitted_to.comparison == "unordered classes" else 1
+
     def __repr__(self) -> str:
-        problem = self.fit.problem
+        problem, number = self.fit.problem, self.source.layout.dimension
         acted = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in vars(self.interventions).items() if v)
         measure, of_draw = self.fitted_to.measure, 1.0 - self.expected_risk
         lines = [
-            f"{self.method} approximation of {'an AUC' if measure == 'AUC' else f'a {measure}'} Gibbs posterior",
-            f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {self.source.layout.dimension} parameters",
+            f"{self.method} approximation of {'an' if measure in ('AUC', 'M') else 'a'} {measure} Gibbs posterior",
+            f"  observations   {problem.n // self._classes} ({problem.pairs.n_pairs} pairs), {number} parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
             f"  {measure:<15}{self.training_auc:.4f} of the mean score, {of_draw:.4f} of a draw (training)",

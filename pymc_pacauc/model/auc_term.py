@@ -144,7 +144,7 @@ def score_graphs(model: pm.Model) -> list[Variable]:
 
 
 def has_classes(model: pm.Model) -> bool:
-    """Whether all that is compared are the scores of unordered classes of one potential, exactly or by a surrogate."""
+    """Return whether the only term is one potential of unordered classes, exact or a surrogate."""
     found = compared(model)
     return len({p for p, _ in found}) == 1 and all(_class_of(v) for _, v in found)
 
@@ -196,7 +196,7 @@ def _term(model: pm.Model, potential: Variable, risk: Variable, risks: list[Vari
 
 
 def arrays_of(terms: list[AUCTerm]) -> list[NDArray[Any]]:
-    """Every array that the scores are made from: covariates, offsets, parameters of priors."""
+    """Return every array that the scores are made from: covariates, offsets, parameters of priors."""
     found = []
     for variable in ancestors([term.scores for term in terms]):
         if not isinstance(variable.type, TensorType):

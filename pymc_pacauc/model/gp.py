@@ -125,7 +125,7 @@ def check_gp(gp: Any) -> int:
 
 
 def gp_evidence_gradient(approx: EPApproximation, gp: Any, over: Sequence[str] | str) -> dict[str, NDArray[np.float64]]:
-    """Derivatives of EP's log evidence with respect to parameters of a kernel, by PyTensor's derivative of the kernel.
+    """Differentiate EP's log evidence in parameters of a kernel, by PyTensor's derivative of the kernel.
 
     Parameters
     ----------

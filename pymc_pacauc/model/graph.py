@@ -176,22 +176,22 @@ class FlatVariables:
         return self.slices[-1].stop if self.values else 0
 
     def points(self, theta: FloatArray) -> list[dict[str, NDArray[Any]]]:
-        """A value for each variable by name, as PyMC has them, for each row of ``theta[N, D]``."""
+        """Return the value of each variable by name, as PyMC has them, for each row of ``theta[N, D]``."""
         parts = zip(self.values, self.shapes, self.slices, strict=True)
         columns = [theta[:, part].reshape((len(theta), *shape)).astype(v.dtype) for v, shape, part in parts]
         return [dict(zip(self.names, map(np.asarray, row), strict=True)) for row in zip(*columns, strict=True)]
 
     def part(self, chosen: Sequence[int]) -> FlatVariables:
-        """The layout of some of the variables."""
+        """Return the layout of some of the variables."""
         return FlatVariables(tuple(self.values[i] for i in chosen), tuple(self.shapes[i] for i in chosen))
 
     def places(self, chosen: Sequence[int]) -> NDArray[np.intp]:
-        """Where some of the variables are in the flat vector."""
+        """Return the positions of some of the variables in the flat vector."""
         everything, slices = np.arange(self.dimension), self.slices
         return np.concatenate([everything[:0], *(everything[slices[i]] for i in chosen)])
 
     def vectorize(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
-        """The matrix ``theta`` and the outputs, functions of the value variables, batched over its rows."""
+        """Return a matrix variable ``theta``, and the outputs as functions of the values in each of its rows."""
         theta = pt.matrix("theta", shape=(None, self.dimension), dtype="float64")
         rows = theta.shape[0]
         replace = {
@@ -205,7 +205,7 @@ class FlatVariables:
         return theta, batched
 
     def function(self, outputs: Sequence[Variable], mode: Any = MODE) -> Callable[[FloatArray], list[NDArray[Any]]]:
-        """f(theta[N, D]) -> the batched outputs, evaluated in pieces that fit in memory."""
+        """Return f(theta[N, D]) -> the batched outputs, evaluated in pieces that fit in memory."""
         theta, batched = self.vectorize(outputs)
         compiled = compile_function([theta], batched, mode=mode, on_unused_input="ignore")
         width = 0  # numbers for each point, known after the first
@@ -220,13 +220,13 @@ class FlatVariables:
 
 
 def entry_labels(names: Iterable[str], shapes: Iterable[tuple[int, ...]]) -> list[str]:
-    """A label for each entry of some arrays, ``theta[0, 1]``, or the name alone for a scalar."""
+    """Return a label for each entry of some arrays, ``theta[0, 1]``, or the name alone for a scalar."""
     entries = ((name, at) for name, shape in zip(names, shapes, strict=True) for at in np.ndindex(*shape))
     return [f"{name}[{', '.join(map(str, at))}]" if at else name for name, at in entries]
 
 
 def flat_variables(model: pm.Model) -> FlatVariables:
-    """Layout of the model's value variables, with the shapes they have now."""
+    """Return the layout of the model's value variables, with the shapes they have now."""
     if not model.value_vars:
         raise ValueError(
             'model has no free variables: add the coefficients of its scores, such as pm.Normal("theta", shape=d).'
@@ -241,7 +241,7 @@ def flat_variables(model: pm.Model) -> FlatVariables:
 
 
 def draws_from_prior(model: pm.Model, rvs: Iterable[Variable]) -> list[Variable]:
-    """Graphs of draws from the prior of some variables, transformed to their unconstrained values."""
+    """Make graphs of draws from the prior of some variables, transformed to their unconstrained values."""
     return make_initial_point_expression(
         free_rvs=list(rvs),
         rvs_to_transforms=model.rvs_to_transforms,
@@ -252,7 +252,7 @@ def draws_from_prior(model: pm.Model, rvs: Iterable[Variable]) -> list[Variable]
 
 
 def shape_now(variable: Variable) -> tuple[int, ...]:
-    """The shape of a variable of a model, with the data it holds now."""
+    """Return the shape of a variable of a model, with the data it holds now."""
     shape = _known_shape(variable)
     return tuple(int(size) for size in variable.shape.eval()) if shape is None else shape
 
@@ -274,7 +274,7 @@ def _known_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def evaluate_at_draws(model: pm.Model, graph: Variable, posterior: xr.Dataset) -> NDArray[Any]:
-    """``graph`` at each draw, shape (chain, draw, ...), with the ``pm.Data`` that the model has now."""
+    """Evaluate ``graph`` at each draw, shape (chain, draw, ...), with the ``pm.Data`` that the model has now."""
     used = set(ancestors([graph]))
     variables = [rv for rv in model.free_RVs if rv in used]
     missing = [rv.name for rv in variables if rv.name not in posterior]
@@ -308,7 +308,7 @@ def _core(node: Apply) -> Any:
 
 
 def linear_inputs(node: Apply, varying: list[int]) -> list[int]:
-    """Places of the inputs that a node is jointly linear in, given the others; ``varying`` are those not known."""
+    """List the inputs, by position, that a node is jointly linear in given the others; ``varying`` are not known."""
     op = _core(node)
     if isinstance(op, JOINTLY):  # but for the axis of a Join, an input before PyTensor 3
         return [k for k, v in enumerate(node.inputs) if v.type.ndim or not isinstance(op, Join)]
@@ -340,7 +340,7 @@ def read_affine(
 
 
 def _propagated(outputs: Sequence[Variable], values: dict[Variable, Any]) -> list[Any]:
-    """Values of the outputs, arrays or :class:`Affine`, from those of some variables."""
+    """Compute the values of the outputs, arrays or :class:`Affine`, from those of some variables."""
     for node in toposort(outputs, blockers=dict(values)):
         operands = [values[v] if v in values else leaf_value(v) for v in node.inputs]
         varying = [k for k, each in enumerate(operands) if isinstance(each, Affine)]
@@ -410,7 +410,7 @@ class HeldData:
 
     @contextmanager
     def held_by(self, model: pm.Model) -> Iterator[None]:
-        """Give the model the stored values for the duration of the block."""
+        """Set the model's data to the stored values for the duration of the block."""
         now = HeldData.of(model)
         self.write(model)
         try:

@@ -71,7 +71,7 @@ class PyMCPath(Path):
         self._draw = compile_function([], draws_from_prior(model, self._left), mode=_mode()) if self._left else None
 
     def _whiten(self, model: pm.Model) -> None:
-        """The coordinates of a particle: whitened Gaussian variables, and the values of all others."""
+        """Set the coordinates of a particle: whitened Gaussian variables, and the values of all others."""
         rvs = [model.values_to_rvs[value] for value in model.value_vars]
         before = set(ancestors([rv for rv in rvs if not is_normal(model, rv)]))
         written, inputs = noncentred(model, [rv for rv in rvs if rv not in before])
@@ -121,7 +121,7 @@ class PyMCPath(Path):
         return theta, population.energies.risk
 
     def x_of(self, theta: FloatArray) -> FloatArray:
-        """Inverse of :meth:`finish`: the particles at values of the free variables."""
+        """Return the particles at values of the free variables: the inverse of :meth:`finish`."""
         return np.concatenate(self._to_x(theta), axis=1) if self._gaussian.any() else theta
 
     def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -142,14 +142,14 @@ class PyMCPath(Path):
         return Bridge(self, fit_gaussian(x, np.full(len(x), 1.0 / len(x))))
 
     def scores(self, theta: FloatArray) -> FloatArray:
-        """Scores of all observations at each point of the free variables, of one term after the other."""
+        """Compute the scores of all observations at each point of the free variables, one term after the other."""
         return np.concatenate(self._of_theta(theta)[2:], axis=1)
 
     def evaluate(self, x: FloatArray) -> Energies:
         return self._energies(self._evaluate, x)
 
     def _energies(self, function: Function, x: FloatArray) -> Energies:
-        """Energies of points, in pieces whose scores fit in memory."""
+        """Compute energies of points, in pieces whose scores fit in memory."""
         with np.errstate(all="ignore"):  # what is not finite is counted by the engine
             pieces = [self._of_values(*function(x[rows])) for rows in slices(len(x), self._width)]
         return Energies(*(np.concatenate(values) for values in zip(*pieces, strict=True)))
@@ -165,7 +165,7 @@ class PyMCPath(Path):
 
 
 def _whitened(model: pm.Model, rv: Variable) -> Variable:
-    """A Gaussian variable, standardised by its mean and standard deviation or covariance given the others."""
+    """Standardise a Gaussian variable by its mean and standard deviation or covariance given the others."""
     mean, spread = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
     centred = model.rvs_to_values[rv] - mean
     if not isinstance(rv.owner.op, MvNormalRV):
@@ -175,5 +175,5 @@ def _whitened(model: pm.Model, rv: Variable) -> Variable:
 
 
 def _mode() -> Mode:
-    """Quick to build, and as fast as compiled code where the work is in a few large array operations."""
+    """Return a mode that builds quickly, and is as fast as compiled code for a few large array operations."""
     return Mode(linker="py", optimizer="fast_run").excluding("fusion")

@@ -32,7 +32,7 @@ def draws_to_inference_data(
     method: str,
     score_function: ScoreFunction,
 ) -> Any:
-    """InferenceData of ``theta[chain, draw, D]``, with the model's data and statistics.
+    """Make InferenceData of ``theta[chain, draw, D]``, with the model's data and statistics.
 
     ``variables`` is the layout of theta, where the model has got other variables since; ``constants`` are statistics
     that do not depend on the draw, ``score_function`` a coordinate of the posterior.
@@ -53,7 +53,7 @@ def posterior_dataset(
     variables: FlatVariables | None = None,
     attrs: dict[str, Any] | None = None,
 ) -> xr.Dataset:
-    """Dataset of the model's variables and Deterministics at ``theta[chain, draw, D]``, in value space."""
+    """Make a Dataset of the model's variables and Deterministics at ``theta[chain, draw, D]``, in value space."""
     variables = flat_variables(model) if variables is None else variables
     unknown = set(model.value_vars) - set(variables.values)
     named = get_default_varnames(model.unobserved_value_vars, include_transformed=False)
@@ -68,7 +68,7 @@ def posterior_dataset(
 
 
 def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
-    """The constant_data and observed_data groups of a model, those that are not empty; at least the labels."""
+    """Return the constant_data and observed_data groups of a model that are not empty; at least the labels."""
     coords, dims = coords_and_dims_for_inferencedata(model)
     observed, terms = find_observations(model), auc_terms(model)
     if not observed and len(terms) == 1:  # labels, or times, events and the like
@@ -78,7 +78,7 @@ def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
 
 
 def _axes(model: pm.Model, variable: Any) -> list[tuple[str, list[Any]]]:
-    """Name and labels of each dimension of a variable, as the model has them; numbers where it has none."""
+    """Name each dimension of a variable and list its labels, as the model has them; numbers where it has none."""
     shape = shape_now(variable)
     dims = model.named_vars_to_dims.get(variable.name) or [None] * len(shape)
     held = [model.coords.get(dim) for dim in dims]
@@ -89,12 +89,12 @@ def _axes(model: pm.Model, variable: Any) -> list[tuple[str, list[Any]]]:
 
 
 def labelled(model: pm.Model, variable: Any, values: NDArray[np.float64]) -> xr.DataArray:
-    """Values of a variable's entries, with the model's dims and coords."""
+    """Label values of a variable's entries with the model's dims and coords."""
     axes = _axes(model, variable)
     return xr.DataArray(values.reshape([len(labels) for _, labels in axes]), coords=axes, name=variable.name)
 
 
 def coefficient_labels(model: pm.Model, names: Sequence[str]) -> list[str]:
-    """A label for each entry of the named variables, ``theta[glu]``, or the name alone for a scalar."""
+    """Return a label for each entry of the named variables, ``theta[glu]``, or the name alone for a scalar."""
     entries = ((name, at) for name in names for at in product(*(labels for _, labels in _axes(model, model[name]))))
     return [f"{name}[{', '.join(map(str, at))}]" if at else name for name, at in entries]

@@ -311,6 +311,11 @@ class GaussianVB(EP):
         ``pairs``, ``start``, ``tolerance``, ``max_sweeps``, ``n_jobs``, ``random_seed``, ``client``, ``hyper`` and
         ``model``, as in :class:`EP`; not ``power``, whose limit zero this is.
 
+    Raises
+    ------
+    TypeError
+        If an option is unknown.
+
     See Also
     --------
     EP : Expectation propagation, usually closer to the exact posterior.

@@ -28,7 +28,7 @@ from pymc_pacauc.problem.kernel_features import Kernel, KernelFeatures
 
 class _CalledOnRows:
     def __call__(self, X: Any) -> Any:
-        """The features of the rows of X: of an array an array, of a variable (``pm.Data``) a variable."""
+        """Return the features of the rows of X: of an array an array, of a variable (``pm.Data``) a variable."""
         return TransformRows(self)(X) if isinstance(X, Variable) else self.transform(X)  # type: ignore[attr-defined]
 
 

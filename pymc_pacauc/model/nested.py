@@ -75,7 +75,7 @@ class HyperModel:
     layout: FlatVariables
 
     def source_at(self, phi: FloatArray, like: Problem | None = None) -> ModelProblem:
-        """The problem given phi; with the scores, pairs and gamma of ``like``, where these are known to be the same."""
+        """Read the problem given phi, with scores, pairs and gamma of ``like`` where these are known to be the same."""
         for variable, value in zip(self.hyper, self.natural(phi[None]), strict=True):
             self.given[variable.name].set_value(value[0].astype(variable.dtype))
         return self._reader.read(like)
@@ -99,7 +99,7 @@ class HyperModel:
         return self.layout.function([density, *self.model.replace_rvs_by_values(list(self.hyper))])
 
     def natural(self, phi: FloatArray) -> list[FloatArray]:
-        """The hyper-parameters themselves, ``phi[N, k] -> [N, *shape]`` each."""
+        """Compute the hyper-parameters themselves, ``phi[N, k] -> [N, *shape]`` each."""
         return self._function(phi)[1:]
 
     @cached_property
@@ -122,7 +122,7 @@ class HyperModel:
         return values, np.full(POINTS, 1.0 / POINTS)
 
     def listed(self, problem_at: Callable[[FloatArray], Problem]) -> Conditional:
-        """The model with the certified values of phi alone; ``log_prior`` are their log masses."""
+        """Return the model with the certified values of phi alone; ``log_prior`` are their log masses."""
         values, masses = self.certified_values
         known = {phi.tobytes(): np.log(mass) for phi, mass in zip(values, masses, strict=True)}
 
@@ -154,7 +154,7 @@ class HyperModel:
         return entry_labels(self.names, self.layout.shapes)
 
     def describe(self, direction: FloatArray) -> str:
-        """A direction of phi, in words."""
+        """Describe a direction of phi in words."""
         large = np.abs(direction) > 1e-3
         moved = [label for label, part in zip(self.labels, large, strict=True) if part]
         common = np.abs(np.sign(direction[large]).sum()) == len(moved)
@@ -317,7 +317,7 @@ def _adds(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
 
 
 def _normal_by_size(model: pm.Model) -> list[Variable]:
-    """Gaussian variables small enough to be hyper-parameters, such as the logarithm of a scale; small ones first."""
+    """List Gaussian variables small enough to be hyper-parameters (the logarithm of a scale), small ones first."""
     free = flat_variables(model)
     sizes = {model.values_to_rvs[v]: int(np.prod(s)) for v, s in zip(free.values, free.shapes, strict=True)}
     few = [rv for rv, size in sizes.items() if size <= MOST_HYPER and is_normal(model, rv)]
@@ -344,7 +344,7 @@ class MixturePosterior(ByCovariance):
     exact: bool = True
 
     def _joined(self, coefficients: list[FloatArray]) -> FloatArray:
-        """Hyper-parameters and coefficients of each component, shape (K, D)."""
+        """Join hyper-parameters and coefficients of each component, shape (K, D)."""
         found = np.empty((len(coefficients), self.inner.size + self.outer.size))
         found[:, self.outer] = self.nested.phi[:, : self.outer.size]  # numbers of components are no variables
         found[:, self.inner] = coefficients
@@ -544,7 +544,7 @@ class NestedApproximation(EPApproximation):
         return self.source.variables if self.score_function.linear else ()
 
     def _mean_points(self) -> tuple[xr.Dataset, FloatArray]:
-        """All variables at the mean given each value of the hyper-parameters, as if they were draws, and weights.
+        """Return all variables at the mean given each value of the hyper-parameters, as if draws, and weights.
 
         Scores are affine given the hyper-parameters: their mean is that of their values at these.
         """
@@ -575,7 +575,7 @@ class NestedApproximation(EPApproximation):
 
 
 def certified_mixture(approx: NestedApproximation) -> KnownResult:
-    """The mixture over values of the hyper-parameters fixed before the data, for certificates.
+    """Make the mixture over values of the hyper-parameters fixed before the data, for certificates.
 
     Points chosen with the data have no prior mass, so that a mixture over them has an infinite divergence from the
     prior. Here the hyper-parameters have K values, drawn from their prior by a fixed seed (its quantiles, if there is

@@ -58,7 +58,7 @@ class ComparisonKind:
     of_class: tuple[int, int] | None = None
 
     def comparison(self, *values: NDArray[Any]) -> Pairs:
-        """The pairs of these arrays, or an error that says what is wrong with them."""
+        """Return the pairs of these arrays; refuse arrays that cannot be compared, and say why."""
         return _comparison(self, *((v.dtype.str, v.shape, v.tobytes()) for v in values))
 
     def build(self, given: dict[str, Any]) -> Pairs:
@@ -82,7 +82,7 @@ class ComparisonKind:
 
 @lru_cache(maxsize=8)
 def _comparison(kind: ComparisonKind, *values: tuple[str, tuple[int, ...], bytes]) -> Pairs:
-    """The comparison of arrays by their contents, which a sampler hands on unchanged thousands of times."""
+    """Build the comparison of arrays, cached by their contents: a sampler passes the same ones thousands of times."""
     arrays = (np.frombuffer(data, dtype).reshape(shape) for dtype, shape, data in values)
     return kind.build(dict(zip(kind.arrays, arrays, strict=True)))
 
@@ -98,7 +98,7 @@ NO_GRADIENT = (
 
 
 def core_op(op):
-    """The Op that ``Blockwise`` repeats, or the Op itself."""
+    """Return the Op that ``Blockwise`` repeats, or the Op itself."""
     return op.core_op if isinstance(op, Blockwise) else op
 
 
@@ -122,7 +122,7 @@ class PairOp(Op):
         return Apply(self, tensors, [pt.dscalar(), tensors[0].type()] if self.gradient else [pt.dscalar()])
 
     def evaluate(self, scores, *arrays):
-        """Outputs for one score vector, NaN where there is only one of two classes."""
+        """Compute the outputs for one score vector, NaN where there is only one of two classes."""
         if self.kind == TWO_CLASSES:
             if scores.size != arrays[0].size:
                 raise ValueError("scores and labels have different lengths.")

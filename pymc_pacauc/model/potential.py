@@ -79,7 +79,7 @@ class Compared:
 def compared_labels(
     y: Any, *, positive: Any = None, ordered: Any = False, max_fpr: Any = None, **arrays: Any
 ) -> Compared:
-    """Labels, with the options of :func:`~pymc_pacauc.empirical_risk`."""
+    """Compare labels, with the options of :func:`~pymc_pacauc.empirical_risk`."""
     options: dict[str, Any] = {}
     if max_fpr is not None:
         check_max_fpr(max_fpr)
@@ -92,7 +92,7 @@ def compared_labels(
 
 
 def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any) -> list[Compared]:
-    """Unordered classes: what the score of each of them is compared by, in the order of sorted labels."""
+    """Compare unordered classes: return a comparison for the score of each, in the order of sorted labels."""
     if any(value is not None and value is not False for value in others.values()):
         raise ValueError(f'multi_class="ovo" can be combined with weights only, not with {", ".join(others)}.')
     given = {"y": y if isinstance(y, Variable) else sorted_classes(y), "weights": weights}
@@ -102,7 +102,7 @@ def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any)
 def compared_times(
     time: Any, event: Any, *, weights: Any = None, tau: Any = None, cause: int = 1, horizon: Any = None, **arrays: Any
 ) -> Compared:
-    """Censored times, with the options of :func:`~pymc_pacauc.concordance_risk`."""
+    """Compare censored times, with the options of :func:`~pymc_pacauc.concordance_risk`."""
     options = {
         "tau": tau,
         "cause": cause,
@@ -133,7 +133,7 @@ def _compared(
 
 
 def score_tensor(scores: Any) -> TensorVariable:
-    """Scores as a tensor of float64 with at least one dimension."""
+    """Convert scores to a tensor of float64 with at least one dimension."""
     try:
         tensor = pt.as_tensor(scores)
     except (TypeError, ValueError, NotImplementedError) as error:
@@ -148,7 +148,7 @@ def score_tensor(scores: Any) -> TensorVariable:
 
 
 def _mask(y: Any, positive: Any) -> TensorVariable:
-    """The positive class, as int8."""
+    """Return the mask of the positive class, as int8."""
     if not isinstance(y, Variable):
         return pt.as_tensor(encode_labels(y, positive).astype(np.int8))
     _check_vector("y", y)
@@ -156,7 +156,7 @@ def _mask(y: Any, positive: Any) -> TensorVariable:
 
 
 def _tensor(name: str, given: Any) -> TensorVariable:
-    """An array as a tensor: strata as their numbers, all else as booleans or numbers."""
+    """Convert an array to a tensor: strata to their numbers, all else to booleans or numbers."""
     if isinstance(given, Variable):
         _check_vector(name, given)
         return given
@@ -313,7 +313,7 @@ def AUCPotential(
         K unordered classes, with a score each: Hand and Till's M, the mean over pairs of classes (k, l) of the AUC of
         score k between their rows. Where each class has coefficients of its own, independent a priori, EP fits K
         problems of two classes.
-    **options
+    **options : Any
         ``loss="exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used;
         ``ties="half"`` or ``"strict"``, as in :func:`auc_risk`; ``track_risk=False`` not to register the exact risk of
         the training data as the Deterministic ``f"{name}_risk"``; ``model=``, by default the one on the context stack.
@@ -398,7 +398,7 @@ def ConcordancePotential(
     entry : array-like or pm.Data, optional
         When each came under observation, if later than time 0; it is compared with later events only (Harrell's and
         Wolbers' C).
-    **options
+    **options : Any
         Those of :func:`AUCPotential`.
 
     Returns

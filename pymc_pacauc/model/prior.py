@@ -86,7 +86,7 @@ class GaussianPriorReader:
             self._conditionals.append((layout.places([i]), layout.places(parents), read))
 
     def __call__(self, components: dict[str, int]) -> tuple[FloatArray, FloatArray]:
-        """Mean and factor, given the component of each mixture of Gaussians."""
+        """Read mean and factor, given the component of each mixture of Gaussians."""
         d = self._layout.dimension
         for mixture in self._mixtures.values():
             mixture.component(components)  # refuses to be read without one
@@ -106,7 +106,7 @@ class GaussianPriorReader:
 
 
 def _lower(factor: FloatArray) -> FloatArray:
-    """The lower triangular matrix L with L L' = F F'."""
+    """Return the lower triangular matrix L with L L' = F F'."""
     triangle = linalg.qr(factor.T, mode="r", check_finite=False)[0][: len(factor)].T
     return np.ascontiguousarray(triangle * np.sign(np.diagonal(triangle)))
 
@@ -188,7 +188,7 @@ class GaussianMixture:
         return np.asarray(evaluate([self.shares])[0], dtype=np.float64)
 
     def component(self, chosen: dict[str, int]) -> Variable:
-        """The MvNormal that is chosen."""
+        """Return the MvNormal that is chosen."""
         if self.name not in chosen:
             raise refuse(
                 f"the prior of {self.name} is a mixture of Gaussians, which only pm.fit(method=pac.EP()) fits",
@@ -198,7 +198,7 @@ class GaussianMixture:
 
 
 def gaussian_mixtures(model: pm.Model) -> dict[Variable, GaussianMixture]:
-    """The variables that are mixtures of several MvNormals, as of :func:`prior_from`."""
+    """Find the variables that are mixtures of several MvNormals, such as those of :func:`prior_from`."""
     found = {}
     for rv in model.free_RVs:
         if not isinstance(rv.owner.op, MixtureRV) or model.rvs_to_transforms[rv] is not None:
@@ -215,7 +215,7 @@ def gaussian_mixtures(model: pm.Model) -> dict[Variable, GaussianMixture]:
 
 
 def is_normal(model: pm.Model, rv: Variable) -> bool:
-    """Whether a variable is an untransformed Normal or MvNormal given the others."""
+    """Return whether a variable is an untransformed Normal or MvNormal given the others."""
     return isinstance(rv.owner.op, NormalRV | MvNormalRV) and model.rvs_to_transforms.get(rv) is None
 
 
@@ -258,7 +258,7 @@ def conditioned(
 
 
 def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
-    """The Cholesky factor, with the smallest jitter that makes it exist; a jitter is reported."""
+    """Compute the Cholesky factor, with the smallest jitter for which it exists; warn of a jitter."""
     factor, jitter = positive_factor(covariance)
     if jitter > 1e-6 or not np.trace(covariance) > 0.0:  # no rounding error
         smallest = np.linalg.eigvalsh(covariance)[0]
@@ -281,16 +281,16 @@ class IndependentPrior:
 
     Attributes
     ----------
-    name
+    name : str
         Name of the variable.
-    free
+    free : tuple of str
         Names of the free variables that it stands for: of the first it takes the place in theta.
-    spiked
+    spiked : bool
         Whether it is a spike and slab.
-    read
+    read : callable
         Reads the prior from the model: of a spike and slab p, v0 and v1, one of each for every coefficient, else the
         tables of the densities, and which table each coefficient has, shape (k,).
-    free_values
+    free_values : callable
         Function of coefficients ``theta[N, k]`` and a Generator: a list of the unconstrained values of ``free``, drawn
         where they are not functions of theta. None where theta is the value of the only one.
     """
@@ -501,14 +501,14 @@ def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
 
 
 def sparse_variables(model: pm.Model) -> tuple[IndependentPrior, ...]:
-    """The spike-and-slab variables of a model: those of :func:`SpikeSlab`, and any mixture of two centred normals."""
+    """Find the spike-and-slab variables of a model: those of :func:`SpikeSlab`, and mixtures of two centred normals."""
     found = [_point_mass(model, variable) for variable in model.deterministics]
     found += [_mixture(model, variable) for variable in model.free_RVs]
     return tuple(each for each in found if each is not None)
 
 
 def _point_mass(model: pm.Model, variable: Variable) -> IndependentPrior | None:
-    """A Deterministic of prior p N(0, v1) + (1 - p) delta(0), of a slab and a latent variable that is cut at p."""
+    """Read a Deterministic of prior p N(0, v1) + (1 - p) delta(0), made of a slab and a latent variable cut at p."""
     slab, latent = (model.named_vars.get(f"{variable.name}_{part}") for part in ("slab", "latent"))
     if slab not in model.free_RVs or latent not in model.free_RVs:
         return None
@@ -527,7 +527,7 @@ def _point_mass(model: pm.Model, variable: Variable) -> IndependentPrior | None:
         return p, np.zeros(p.size), v1
 
     def free_values(theta: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
-        """Slab and latent, drawn from their prior given the coefficients."""
+        """Draw slab and latent variable from their prior given the coefficients."""
         p, _, v1 = hyperparameters()
         included = theta != 0.0
         share = rng.uniform(size=theta.shape)
@@ -538,7 +538,7 @@ def _point_mass(model: pm.Model, variable: Variable) -> IndependentPrior | None:
 
 
 def _mixture(model: pm.Model, variable: Variable) -> IndependentPrior | None:
-    """A variable of prior p N(0, v1) + (1 - p) N(0, v0), written as a mixture of spike and slab in either order."""
+    """Read a variable of prior p N(0, v1) + (1 - p) N(0, v0), a mixture of spike and slab in either order."""
     if not isinstance(variable.owner.op, MixtureRV) or model.rvs_to_transforms[variable] is not None:
         return None
     weights, *components = (v for v in variable.owner.inputs if hasattr(v.type, "dtype"))
@@ -563,10 +563,10 @@ def _mixture(model: pm.Model, variable: Variable) -> IndependentPrior | None:
 
 
 def density_variables(model: pm.Model, taken: set[str], scores: list[Variable]) -> tuple[IndependentPrior, ...]:
-    """The variables with independent entries that are not normal, and on which no other variable's prior depends.
+    """Find the variables with independent, not normal entries on which no other variable's prior depends.
 
-    Or the one of a normal variable does, entry by entry, and the scores do not: a horseshoe. Such a normal variable has
-    a density too, in which its scales are integrated out.
+    The exception is a horseshoe: the scales of the entries of one normal variable, on which the scores do not depend.
+    Its normal variable has a density too, in which the scales are integrated out.
     """
     found = []
     above = _parents(model)
@@ -581,7 +581,7 @@ def density_variables(model: pm.Model, taken: set[str], scores: list[Variable]) 
 
 
 def local_scales(model: pm.Model, scores: list[Variable]) -> dict[Variable, Variable]:
-    """Variables, each a scale of one entry of one normal variable and of nothing else, and that normal variable."""
+    """Find local scales: map each variable that scales entries of one normal variable, and nothing else, to it."""
     above = _parents(model)
     found = {}
     for scale in model.free_RVs:
@@ -595,7 +595,7 @@ def local_scales(model: pm.Model, scores: list[Variable]) -> dict[Variable, Vari
 
 
 def _parents(model: pm.Model) -> dict[Variable, set[Variable]]:
-    """The free variables that the prior of each depends on."""
+    """Return the free variables that the prior of each free variable depends on."""
     return {rv: set(model.free_RVs) & set(ancestors(rv.owner.inputs)) for rv in model.free_RVs}
 
 
@@ -606,7 +606,7 @@ def _is_single(rv: Variable) -> bool:
 
 @np.errstate(under="ignore")
 def log_mixture_of_normals(x: FloatArray, sd: FloatArray, log_mass: FloatArray) -> FloatArray:
-    """log sum_j exp(log_mass_j) N(x_i; 0, sd_j^2), shape (n,), without the checks of SciPy's, which take far longer."""
+    """Compute log sum_j exp(log_mass_j) N(x_i; 0, sd_j^2), (n,), without SciPy's checks, which take far longer."""
     terms = np.divide.outer(x, sd)
     np.square(terms, out=terms)
     terms *= -0.5
@@ -647,7 +647,7 @@ def _scale_mixture(rv: Variable, scale: Variable, prior: IndependentPrior) -> In
         return _tables(rv.name, densities, [([mean], []) for mean, _, _ in known])
 
     def free_values(theta: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
-        """The coefficients, and their scales, drawn given these."""
+        """Return the coefficients, and their scales, drawn given these."""
         values = np.empty_like(theta)
         for k, (mean, sd, table) in enumerate(read()):
             log_mass = table.log_mass - np.log(sd) - 0.5 * ((theta[:, k, None] - mean) / sd) ** 2
@@ -685,7 +685,7 @@ def _compiled_density(model: pm.Model, rv: Variable) -> IndependentPrior:
         values = evaluate(guesses), evaluate(others)
 
         def near(k: int) -> tuple[list[float], ...]:
-            """Values of the coefficient's own parameters; of a mixture's components, all there are."""
+            """Return the values of the coefficient's own parameters; of a mixture's components, all of them."""
             own = [[each.ravel()[[k]] if each.shape == shape else np.unique(each) for each in some] for some in values]
             return tuple([x for each in some for x in each] for some in own)
 
@@ -696,7 +696,7 @@ def _compiled_density(model: pm.Model, rv: Variable) -> IndependentPrior:
 
 
 def _at_every_entry(x: FloatArray, size: int) -> FloatArray:
-    """Flat arrays that are filled with one number each, (N, size)."""
+    """Return arrays of shape (N, size), each row filled with one number of x."""
     return np.repeat(x[:, None], size, axis=1)
 
 
@@ -722,7 +722,7 @@ def _tables(
 def _tabulated(
     name: str, density: Callable[[FloatArray], FloatArray], centres: list[float], more: list[float]
 ) -> Table:
-    """The table, its nodes finest about the centres; if these will not do, about the parameters of the prior too."""
+    """Tabulate a density with nodes finest about the centres; if that fails, about the prior's parameters too."""
     try:
         return tabulate(density, centres)
     except ValueError:
@@ -746,7 +746,7 @@ def _shape(shape: Any, dims: Any, model: pm.Model) -> tuple[int, ...]:
 
 
 def _quantile(p: Any) -> Any:
-    """Standard normal quantile of p."""
+    """Compute the standard normal quantile of p."""
     if isinstance(p, Variable):
         return -np.sqrt(2.0) * pt.erfcinv(2.0 * p)
     return ndtri(np.asarray(p, dtype=np.float64))

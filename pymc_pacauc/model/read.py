@@ -48,20 +48,20 @@ class ModelProblem:
 
     Attributes
     ----------
-    model
-        Where it came from.
-    problem
-        Arrays only. theta is the concatenation of ``variables``.
-    variables
+    model : pm.Model
+        The model that was read.
+    problem : Problem
+        Its arrays; theta is the concatenation of ``variables``.
+    variables : tuple of Variable
         The coefficients: free variables in the model's order, a spike-and-slab variable with a point mass in the place
         of its free parts.
-    layout
-        theta, as inputs of functions.
-    independent
-        The priors that are not Gaussian, of some of them.
-    free
+    layout : FlatVariables
+        Positions and shapes of the variables in theta.
+    independent : tuple of IndependentPrior
+        The priors of those variables that are not Gaussian.
+    free : FlatVariables
         Layout of the model's own free variables.
-    data
+    data : HeldData
         Values of the model's ``pm.Data`` at that time.
     """
 
@@ -93,7 +93,7 @@ class ModelProblem:
         return dict(zip(self.names, self.layout.slices, strict=True))
 
     def function(self, graph: Variable) -> Callable[[FloatArray], list[NDArray[Any]]]:
-        """f(theta[N, d]) -> [graph[N, ...]] for an expression of the model.
+        """Return f(theta[N, d]) -> [graph[N, ...]] for an expression of the model.
 
         The function reads the model's ``pm.Data`` when it is called; ``with self.data.held_by(self.model)`` has them as
         they were.
@@ -101,7 +101,7 @@ class ModelProblem:
         return self.layout.function(_in_values(self.model, self.variables, self.layout, [graph]))
 
     def free_values(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """The model's free variables ``[N, D]`` at ``theta[N, d]``.
+        """Compute the model's free variables ``[N, D]`` at ``theta[N, d]``.
 
         The two parts of a point-mass coefficient, and local scales, are not functions of it: they are drawn from their
         prior given it.
@@ -121,7 +121,7 @@ class ModelProblem:
 
 
 def problem_of(model: pm.Model) -> ModelProblem:
-    """The :class:`~pymc_pacauc.problem.problem.Problem` of a model, or :class:`NotLinearGaussianError`."""
+    """Read the :class:`~pymc_pacauc.problem.problem.Problem` of a model, or raise :class:`NotLinearGaussianError`."""
     return ProblemReader(model).read()
 
 
@@ -149,8 +149,9 @@ class ProblemReader:
         return bool(set(variables) & set(ancestors([term.potential for term in self._terms], blockers=self._variables)))
 
     def read(self, like: Problem | None = None, components: dict[str, int] | None = None) -> ModelProblem:
-        """The problem; where its scores as functions of theta, pairs and gamma are known to be those of ``like``, with
-        these as they are; given ``components`` of the variables whose priors are mixtures.
+        """Read the problem, given ``components`` of the variables whose priors are mixtures of Gaussians.
+
+        Scores, pairs and gamma are those of ``like`` where they are known to be the same.
         """
         model, layout, terms = self._model, self._layout, self._terms
         offset, slope = self._affine(self._scores, "scores") if like is None else (like.offset, like.X.T)
@@ -196,7 +197,7 @@ class ProblemReader:
         return GaussianPrior(mean, factor), sites
 
     def _affine(self, graphs: list[Variable], what: str) -> tuple[FloatArray, FloatArray]:
-        """The values of joined graphs at zero, and their slopes, a row for each coefficient."""
+        """Compute the values of joined graphs at zero, and their slopes, a row for each coefficient."""
         try:
             found = [read_affine(graph, self._inputs, self._layout.shapes) for graph in graphs]
         except NotAffine as error:
@@ -235,7 +236,7 @@ class ProblemReader:
 
 
 def _mean_of(model: pm.Model, rv: Variable) -> Variable:
-    """The mean of an observed normal variable, one number for each observation."""
+    """Return the mean of an observed normal variable, one number for each observation."""
     mean, _ = rv.owner.op.dist_params(rv.owner)
     return (mean + pt.zeros_like(model.rvs_to_values[rv], dtype="float64")).ravel()
 

@@ -149,7 +149,7 @@ class Draws:
 
     @cached_property
     def score_function(self) -> ScoreFunction | None:
-        """How a row becomes a score; None where the draws that are left do not contain it."""
+        """The function from a row to its score; None where the draws that are left do not contain it."""
         carried = None if self.posterior is None else ScoreFunction.from_stats(self.posterior)
         return ScoreFunction.from_stats(self.stats) if carried is None else carried
 
@@ -171,7 +171,7 @@ class Draws:
         return float(np.asarray(self.stats[name].values).reshape(-1)[0])
 
     def _by_run(self, name: str) -> NDArray[np.float64]:
-        """One value per independent run, from any of its draws; draws reweighted to a gamma are of one run."""
+        """Return one value per independent run, from any of its draws; draws reweighted to a gamma are of one run."""
         if not self.stats[name].dims:
             return np.array([self._constant(name)])
         return np.array([float(run[name][0]) for run in self.runs()])
@@ -206,17 +206,23 @@ def opened(result: Any) -> Any:
     return getattr(result, "approx", getattr(result, "refit", result))
 
 
+def as_results(result: Any) -> list[Any]:
+    """Return the :class:`Result` of ``result``, of an estimator with a score for each class those of all."""
+    posteriors = [each.posterior for each in getattr(result, "scores_", ())]
+    if any(hasattr(each, "parts") for each in posteriors):
+        raise TypeError(
+            'result averages posteriors (prior="auto"): pass estimator.scores_[0].posterior.parts[k].result.'
+        )
+    return [each.result for each in posteriors] or [as_result(result)]
+
+
 def as_result(result: Any) -> Any:
     """Return the :class:`Result` of ``result``; refuse other objects."""
     result = opened(result)
-    if scores := getattr(result, "scores_", ()):  # a fitted estimator
-        if len(scores) > 1:
+    if hasattr(result, "scores_"):  # a fitted estimator
+        result, *others = as_results(result)
+        if others:
             raise TypeError("result has a score for each class: pass estimator.scores_[k].posterior.result.")
-        if hasattr(scores[0].posterior, "parts"):
-            raise TypeError(
-                'result averages posteriors (prior="auto"): pass estimator.scores_[0].posterior.parts[k].result.'
-            )
-        result = scores[0].posterior.result
     if hasattr(result, "fitted_to") and hasattr(result, "divergence"):
         return result
     if hasattr(result, "problem") and hasattr(result, "log_evidence"):
@@ -298,7 +304,7 @@ def without_data(idata: Any) -> Any:
 
 
 def _row_numbers(idata: Any) -> set[int]:
-    """Lengths of observed data, and of constant matrices."""
+    """Return the lengths of observed data and of constant matrices."""
     held = ((dataset_of(idata, group), fewest) for group, fewest in (("observed_data", 1), ("constant_data", 2)))
     return {v.shape[0] for data, fewest in held if data is not None for v in data.values() if v.ndim >= fewest}
 
@@ -322,7 +328,7 @@ def group_of(result: Any) -> Any:
 
 
 def dataset_of(idata: Any, group: str) -> xr.Dataset | None:
-    """A group of an InferenceData or DataTree as a Dataset, or None."""
+    """Return a group of an InferenceData or DataTree as a Dataset; None if there is none."""
     if isinstance(idata, xr.Dataset | xr.DataArray):
         return None
     try:

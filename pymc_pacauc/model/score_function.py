@@ -1,4 +1,4 @@
-"""Read the score function off the graph of a PyMC model: its input arrays, and how a row becomes a score.
+"""Read the score function off the graph of a PyMC model: its input arrays, and the map from a row to a score.
 
 :func:`read_scores` finds the leaves of the scores' graph with a row per observation (``pm.Data`` or constant arrays),
 and rebuilds the graph with free arrays in their place, everything else fixed at its present value. It is verified
@@ -102,7 +102,7 @@ class GraphScores(ScoreFunction):
         return compile_function([theta, *self.arrays], batched, mode=MODE, on_unused_input="ignore")
 
     def scores(self, theta: FloatArray, rows: NewRows) -> FloatArray:
-        """Scores (draws, rows) at flat variables (draws, coefficients)."""
+        """Compute scores (draws, rows) at flat variables (draws, coefficients)."""
         if self.linear:
             return super().scores(theta, rows)
         count = len(rows.labels)
@@ -117,7 +117,7 @@ class GraphScores(ScoreFunction):
         return found
 
     def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray] | None:
-        """Scores of rows as ``design @ theta + offset``; None where they are not affine in theta."""
+        """Write scores of rows as ``design @ theta + offset``; None where they are not affine in theta."""
         if self.linear:
             return super().design(rows)
         try:
@@ -127,13 +127,13 @@ class GraphScores(ScoreFunction):
         return (slopes.T, offset) if offset.shape == rows.labels.shape else None
 
     def affine(self, values: Sequence[NDArray[Any]]) -> tuple[FloatArray, FloatArray]:
-        """Scores of rows at theta = 0, and their slopes, a row for each coefficient; Unreadable if not affine."""
+        """Compute scores of rows at theta = 0, and slopes, a row for each coefficient; Unreadable if not affine."""
         graph = clone_replace(self.graph, dict(zip(self.arrays, map(pt.constant, values), strict=True)))
         with np.errstate(all="ignore"):
             return read_affine(graph, self.layout.values, self.layout.shapes)
 
     def at(self, theta: FloatArray, values: Sequence[NDArray[Any]]) -> FloatArray:
-        """Scores of rows at one theta, without compiling."""
+        """Compute scores of rows at one theta, without compiling."""
         layout = self.layout
         parts = zip(layout.values, layout.slices, layout.shapes, strict=True)
         given = {v: theta[part].reshape(shape).astype(v.type.dtype) for v, part, shape in parts}
@@ -177,7 +177,7 @@ def read_scores(
 
 
 def _by_class(found: list[GraphScores]) -> GraphScores:
-    """Scores of several classes, in their order."""
+    """Join the score functions of several classes, in their order."""
     refusal = next((each.refusal for each in found if each.refusal), "")
     return GraphScores(found[0].inputs, name=found[0].name, refusal=refusal, classes=() if refusal else tuple(found))
 
@@ -245,7 +245,7 @@ class _Leaf:
 
 
 def _leaves(scores: Variable, given: Sequence[Variable], n: int) -> list[_Leaf]:
-    """Arrays with n rows that the scores are made of, given the variables; equal ones written twice count once."""
+    """Find the arrays with n rows that the scores are made of, given the variables; equal arrays count once."""
     used = list(ancestors([scores], blockers=given))
     picked = [v.owner.inputs[1:] for v in used if v.owner is not None and isinstance(v.owner.op, INDEXING)]
     indices = set(ancestors([i for each in picked for i in each], blockers=given))
@@ -262,7 +262,7 @@ def _leaves(scores: Variable, given: Sequence[Variable], n: int) -> list[_Leaf]:
 
 
 def _points(model: pm.Model, variables: Sequence[Variable]) -> list[list[NDArray[Any]]]:
-    """Four random values of the variables, within their support."""
+    """Draw four random values of the variables, within their support."""
     rng = np.random.default_rng(0)
     if any(model.rvs_to_transforms.get(v) is not None for v in variables):
         flat = flat_variables(model)
@@ -278,7 +278,7 @@ def _points(model: pm.Model, variables: Sequence[Variable]) -> list[list[NDArray
 
 
 def _built(scores: Variable, variables: Sequence[Variable], rows: Sequence[_Leaf]) -> GraphScores:
-    """The scores as a function of the variables and the rows, everything else as it is now."""
+    """Build the scores as a function of the variables and the rows, everything else as it is now."""
     shapes = tuple(shape_now(v) for v in variables)
     inner = tuple(v.type.clone(shape=(None,) * v.type.ndim)(v.name) for v in variables)
     arrays = tuple(pt.tensor(dtype="int64" if r.index else "float64", shape=(None,) * r.value.ndim) for r in rows)
@@ -319,7 +319,7 @@ def _flat(values: Sequence[NDArray[Any]]) -> FloatArray:
 def _weights(
     found: GraphScores, rows: Sequence[_Leaf], points: Sequence[Sequence[NDArray[Any]]]
 ) -> tuple[Any, FloatArray] | None:
-    """``matrix`` and ``constant`` of a score that is linear in the columns and affine in theta; None of any other."""
+    """Return ``matrix`` and ``constant`` of a score linear in the columns and affine in theta; None if it is not."""
     shapes = [leaf.value.shape[1:] for leaf in rows]
     cuts = np.cumsum([int(np.prod(shape)) for shape in shapes])
     columns = int(cuts[-1])
@@ -333,7 +333,7 @@ def _weights(
     probe = np.vstack([training.astype(np.float64), random])
 
     def follows(theta: FloatArray, weights: FloatArray) -> bool:
-        """Whether rows score what the weights say."""
+        """Return whether the weights give the scores of the rows."""
         departure = np.abs(probe @ weights[:-1] + weights[-1] - found.at(theta, split(probe)))
         close = CLOSE * (np.abs(probe) @ np.abs(weights[:-1]) + np.abs(weights[-1]))
         return bool((np.isfinite(departure) & (departure <= close)).all())
@@ -350,7 +350,7 @@ def _weights(
 
 
 def _nearest(model: pm.Model, scores: Variable, rows: Sequence[_Leaf]) -> list[Variable]:
-    """The named variables nearest to the scores that do not depend on the rows."""
+    """Find the named variables nearest to the scores that do not depend on the rows."""
     leaves = {v for leaf in rows for v in leaf.variables}
     named = {v for v in (*model.free_RVs, *model.deterministics) if not leaves & set(ancestors([v]))}
     met = set(ancestors([scores], blockers=named)) & named
@@ -370,7 +370,7 @@ def _input(model: pm.Model, leaf: _Leaf) -> Input:
 
 
 def input_of(model: pm.Model | None, points: Any, dimension: int) -> Input:
-    """The points of a Gaussian process as an input, with the labels of the ``pm.Data`` that holds them, if one does."""
+    """Make an input of the points of a Gaussian process, with the labels of the ``pm.Data`` that holds them, if any."""
     if model is None or not isinstance(points, SharedVariable):
         return Input("", (dimension,))
     known = _input(model, _Leaf((points,), points.get_value(borrow=True), False))
@@ -383,7 +383,7 @@ def _coords(model: pm.Model, dim: str, size: int) -> tuple[Any, ...] | None:
 
 
 def _labelled(model: pm.Model, function: GraphScores) -> tuple[Input, ...]:
-    """The inputs; columns without labels get those of the coefficients that they are multiplied by."""
+    """Return the inputs; columns without labels get those of the coefficients that multiply them."""
     entries: list[Any] = []
     for name, shape in function.variables:
         dims = model.named_vars_to_dims.get(name)
@@ -407,7 +407,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _groups(model: pm.Model, scores: Variable, leaf: _Leaf) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """The coefficients whose first axis the scores index by these codes, ``theta[group]``, and labels of the groups.
+    """Find the coefficients whose first axis the scores index by these codes, ``theta[group]``, and the groups' labels.
 
     They are the free variables below the indexing whose first axis is as long as what is indexed, so that
     ``theta[group]`` and ``(mu + tau * z)[group]`` are both understood. Groups without labels are numbered.
@@ -454,7 +454,7 @@ def draw_groups(model: pm.Model, names: Sequence[str], posterior: xr.Dataset, rn
 
 
 def predictive_model(model: pm.Model) -> pm.Model:
-    """A copy of a model without its AUC term, for ``pm.sample_posterior_predictive``.
+    """Copy a model without its AUC term, for ``pm.sample_posterior_predictive``.
 
     PyMC warns, rightly, that posterior prediction ignores potentials. Draws of the posterior have taken the AUC term
     into account already, so prediction does not need it; nor does it need the labels, which may have another length

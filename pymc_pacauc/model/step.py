@@ -324,7 +324,7 @@ class TemperingSMC(BlockedStep):
         ][::-1]
 
     def _stats(self, draw: int | None) -> dict[str, Any]:
-        """Stats of a draw, or of a tuning step (None), whose record is of the stage reached."""
+        """Return the stats of a draw, or of a tuning step (None), whose record is of the stage reached."""
         place = draw or 0  # the last stage first, and round again
         stats = self._shared_stats | self._path_stats[place % len(self._path_stats)]
         stats |= self._score_function[place % len(self._score_function)]
@@ -339,7 +339,7 @@ class TemperingSMC(BlockedStep):
         return stats
 
     def _kept_stats(self, draw: int | None) -> dict[str, Any]:
-        """The draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
+        """Return the draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
         particles = np.full((STAGES_KEPT, self._target.coefficients), np.nan)
         tilts, gammas = np.full(STAGES_KEPT, np.nan), np.full(STAGES_KEPT, np.nan)
         if draw is not None:
@@ -413,7 +413,7 @@ def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
 
 
 def _target(model: pm.Model) -> tuple[Any, Problem | None]:
-    """The path from the prior: on arrays where the model is linear-Gaussian, otherwise through its graph."""
+    """Return the path from the prior: on arrays where the model is linear-Gaussian, otherwise by its graph."""
     try:
         with np.errstate(all="ignore"):  # probing a model that is not may overflow
             problem = problem_of(model).problem
@@ -423,7 +423,7 @@ def _target(model: pm.Model) -> tuple[Any, Problem | None]:
 
 
 def _started(path: Any, start: Any) -> Any:
-    """The path that starts from a fit."""
+    """Return the path that starts from a fit."""
     from pymc_pacauc.model.nested import NestedApproximation  # ArviZ, which need not be imported with every model
 
     start = opened(start)
@@ -433,7 +433,7 @@ def _started(path: Any, start: Any) -> Any:
 
 
 def _gaussian_of(fit: Any) -> tuple[Any, Any]:
-    """Mean and covariance of an approximation or of a pair."""
+    """Return mean and covariance of an approximation, or the pair itself."""
     if moved := getattr(getattr(fit, "source", None), "moved", ()):
         raise TypeError(
             f"start is an approximation of {', '.join(moved)}, which PyMC samples by other variables (transformed, "
@@ -497,7 +497,7 @@ def _check_start(path: Any, model: pm.Model, variables: FlatVariables) -> None:
 
 
 def _step_methods() -> list[type[BlockedStep]]:
-    """The list that ``pm.sample`` chooses from; in PyMC 5 other packages may have replaced the one in its module."""
+    """Return the list that ``pm.sample`` chooses from; in PyMC 5 other packages may have replaced it in its module."""
     return vars(pm).get("STEP_METHODS", STEP_METHODS)
 
 

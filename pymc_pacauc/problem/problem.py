@@ -48,17 +48,17 @@ class PriorSites:
 
     Attributes
     ----------
-    log_weight, centre, variance
+    log_weight, centre, variance : ndarray
         Log weights, means and variances of all components, one prior after the other, shape (K,); variance 0 for a
         point.
-    first, last
+    first, last : ndarray of int
         Index of the first component of each coefficient, and of the one after its last, shape (d,). Coefficients may
         share components.
-    floor
+    floor : ndarray
         Least precision of a cavity whose product with the prior is a density, shape (d,).
-    opened
+    opened : ndarray of bool
         Whether the support is unbounded below and above, shape (d, 2).
-    name
+    name : str
         Name of the prior in messages, and its key in ``pymc_pacauc.ep.fit.ENGINES``.
     """
 
@@ -78,11 +78,11 @@ class Tabulated(PriorSites):
 
     Attributes
     ----------
-    tables
+    tables : tuple of Table
         Tables of the densities of theta.
-    which
+    which : ndarray of int
         Index of the table of each coefficient, -1 for a normal one, shape (d,).
-    scale
+    scale : ndarray
         Standard deviations of the Gaussian prior: theta = scale * w, shape (d,).
     """
 
@@ -124,11 +124,11 @@ class Table:
 
     Attributes
     ----------
-    nodes, log_mass, log_values
+    nodes, log_mass, log_values : ndarray
         Nodes in increasing order, their log quadrature masses, and the log density there, shape (N,).
-    floor
+    floor : float
         Least precision of a Gaussian whose product with the density can be normalised.
-    opened
+    opened : tuple of bool
         Whether its support is unbounded below, and above.
     """
 
@@ -248,9 +248,9 @@ class Spikes(PriorSites):
 
     Attributes
     ----------
-    inclusion_probability
+    inclusion_probability : ndarray
         p, the probability of the slab, shape (d,); 1 for a coefficient whose prior is Gaussian.
-    ratio
+    ratio : ndarray
         v0 / v1, shape (d,); 0 for a point mass at zero.
     """
 

@@ -1,4 +1,4 @@
-"""How a row becomes a score, carried by every result, so that new rows are scored like the fitted ones, or refused.
+"""Score functions, from a row to its score: each result has one, which scores new rows as fitted ones, or refuses them.
 
 A score is a function of *inputs* (matrices or vectors with a row per observation) and *variables* (the coefficients).
 If it is linear in the columns of the inputs and affine in the variables, :class:`ScoreFunction` stores the map:
@@ -113,7 +113,7 @@ class NewRows:
 
 @dataclass(frozen=True, eq=False)
 class ScoreFunction:
-    """How a row becomes a score.
+    """Function from a row and the coefficients to a score.
 
     Attributes
     ----------
@@ -567,7 +567,7 @@ def write_score(
     Parameters
     ----------
     function : ScoreFunction
-        How a row becomes a score.
+        The function from a row to its score.
     mean : ndarray, shape (coefficients,)
         Posterior mean of the function's variables.
     covariance : ndarray, shape (coefficients, coefficients), or None
@@ -576,7 +576,7 @@ def write_score(
         Record of what the variables were fitted to, where it is known.
     path : path-like, optional
         File to write.
-    **known
+    **known : Any
         Entries that replace those computed here: ``centre``, ``scale``, ``intercept``.
 
     Returns

@@ -45,9 +45,9 @@ class GaussianPrior:
 
     Attributes
     ----------
-    mean
+    mean : ndarray
         Shape (d,).
-    factor
+    factor : ndarray
         F: shape (d,) for independent coefficients (standard deviations), else lower triangular, shape (d, d).
     """
 
@@ -121,13 +121,13 @@ class LinearScores:
 
     Attributes
     ----------
-    X
+    X : ndarray
         Design, shape (n, d).
-    offset
+    offset : ndarray
         Shape (n,).
-    prior
+    prior : GaussianPrior
         Prior of theta.
-    coordinates
+    coordinates : str
         Coordinates of :attr:`reduced`: ``"coefficients"``, all directions that reach the scores, or ``"features"``.
         Chosen by :func:`pymc_pacauc.ep.plan.choose_plan`; see :meth:`in_coordinates`.
     """
@@ -215,7 +215,7 @@ class LinearScores:
         """Restrict whitened coefficients to the directions that reach the scores, where these are fewer.
 
         This is so with more coefficients than observations, and with intercepts or linearly dependent columns. (With
-        than ``LARGEST_SPECTRUM`` dimensions dependence is not looked for: those directions just stay at their prior.)
+        more than ``LARGEST_SPECTRUM`` dimensions dependence is not looked for: these directions stay at their prior.)
         """
         design, offset = self.whitened_design, self.whitened_offset
         if self.d > self.n:

@@ -41,7 +41,7 @@ def squares(x: FloatArray) -> FloatArray:
 
 
 def unit(x: FloatArray) -> FloatArray:
-    """Rows of x scaled to length one."""
+    """Scale the rows of x to length one."""
     return np.asarray(x / np.sqrt(squares(x))[:, None])
 
 
@@ -60,13 +60,13 @@ class Fit:
 
     Attributes
     ----------
-    mean
+    mean : ndarray
         Shape (d,).
-    factor
+    factor : ndarray
         L, lower triangular, or, for a diagonal covariance, a vector.
-    degrees
+    degrees : float
         Degrees of freedom; infinity for a Gaussian.
-    jitter
+    jitter : float
         Share of the mean variance that was added to the covariance's diagonal, to make it positive definite.
     """
 
@@ -82,30 +82,30 @@ class Fit:
     def around(self, degrees: float | None = None) -> Fit:
         """Return a fit of heavier tails, to move around.
 
-        By default those of a Cauchy distribution up to four dimensions, then d / 4 degrees of freedom: in many
-        dimensions no particle is in the tails of all coordinates, and lighter tails accept more.
+        By default the tails are those of a Cauchy distribution up to four dimensions, then of d / 4 degrees of freedom:
+        in many dimensions no particle is in the tails of all coordinates, and lighter tails are accepted more often.
         """
         return replace(self, degrees=max(1.0, self.dimension / 4) if degrees is None else degrees)
 
     def standardise(self, x: FloatArray) -> FloatArray:
-        """``z[N, d]`` with x = m + L z."""
+        """Compute ``z[N, d]`` with x = m + L z."""
         if self.factor.ndim == 1:
             return (x - self.mean) / self.factor
         return np.asarray(linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T)
 
     def restore(self, z: FloatArray) -> FloatArray:
-        """Inverse of :meth:`standardise`."""
+        """Compute ``x[N, d]`` = m + L z, the inverse of :meth:`standardise`."""
         return self.mean + (z * self.factor if self.factor.ndim == 1 else z @ self.factor.T)
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws, shape (size, d)."""
+        """Draw independently, shape (size, d)."""
         z = rng.standard_normal((size, self.dimension))
         if np.isfinite(self.degrees):
             z /= np.sqrt(rng.chisquare(self.degrees, size) / self.degrees)[:, None]
         return self.restore(z)
 
     def logp(self, x: FloatArray) -> FloatArray:
-        """Normalised log-density of ``x[N, d]``, shape (N,)."""
+        """Compute the normalised log-density of ``x[N, d]``, shape (N,)."""
         nu, d = self.degrees, self.dimension
         constant = -0.5 * d * np.log(2 * np.pi)
         if np.isfinite(nu):
@@ -114,7 +114,7 @@ class Fit:
         return np.asarray(constant - log_scale + self._log_kernel(squares(self.standardise(x))))
 
     def _log_kernel(self, squared_length: FloatArray) -> FloatArray:
-        """Log-density up to a constant, as a function of |z|^2."""
+        """Compute the log-density up to a constant, as a function of |z|^2."""
         if np.isinf(self.degrees):
             return -0.5 * squared_length
         return -0.5 * (self.degrees + self.dimension) * np.log1p(squared_length / self.degrees)
@@ -136,7 +136,7 @@ class Fit:
 
 
 def standard_fit(d: int) -> Fit:
-    """N(0, I)."""
+    """Return N(0, I) in d dimensions as a fit."""
     return Fit(np.zeros(d), np.ones(d))
 
 

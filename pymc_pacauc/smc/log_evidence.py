@@ -29,9 +29,9 @@ from pymc_pacauc.numerics import FloatArray
 
 
 def stage_variance(weights: FloatArray, parent: NDArray[np.intp]) -> float:
-    """v_t for normalised weights.
+    """Compute v_t from the normalised weights and the parents of the particles, (N,) each.
 
-    The excesses of G parents sum to zero, so that their squares are short of the variance by 1 - 1/G.
+    The excesses of G parents sum to zero, so the sum of their squares is divided by 1 - 1/G.
     """
     excess = np.bincount(parent, weights - 1.0 / weights.size)
     groups = np.unique(parent).size

@@ -59,7 +59,7 @@ class Proposal(Protocol):
 
     @property
     def jitter(self) -> float:
-        """That of the fit, see :class:`~pymc_pacauc.smc.coordinates.Fit`."""
+        """Jitter of the fitted covariance, see :class:`~pymc_pacauc.smc.coordinates.Fit`."""
 
     def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]: ...
 
@@ -95,17 +95,17 @@ class InChart:
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """What a move can be fitted to: Algorithm 1(c), where the paper takes S = kappa * Sigma_hat of the particles.
+    """State of a stage that a move is fitted to: Algorithm 1(c), where the paper takes S = kappa * Sigma_hat.
 
     Attributes
     ----------
-    path
+    path : Path
         The path.
-    x, weights
+    x, weights : ndarray
         Particles, shape (N, D), and their normalised weights at the temperature of the stage, shape (N,).
-    base
+    base : Fit
         The proposal around the base of the path.
-    ep
+    ep : EPFit or None
         EP's fit of the stage's target, for the move that asks for it.
     """
 
@@ -180,7 +180,7 @@ MOVES = {
 
 
 def choose_move(move: str, path: Path, particles: int) -> str:
-    """Resolve ``"auto"``: see the module's docstring."""
+    """Return the name of the move, that of ``"auto"`` by the rule in the module docstring; refuse an unsuitable one."""
     if move != "auto":
         if not MOVES[move].suits(path):
             raise ValueError(f'move="{move}" needs {MOVES[move].needs}.')
@@ -208,5 +208,5 @@ def metropolis(
 
 
 def adapt(step: float, acceptance: float) -> float:
-    """Increase the step if the acceptance rate is above 0.3, else reduce it; at most 1 (independent)."""
+    """Increase the step size if the acceptance rate is above 0.3, else reduce it; at most 1, an independent draw."""
     return min(1.0, step * float(np.exp(acceptance - 0.3)))

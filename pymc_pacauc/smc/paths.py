@@ -97,7 +97,7 @@ class Population:
         return Population(self.x[rows], Energies(*(each[rows] for each in self.energies)), self.parent[rows])
 
     def where(self, accepted: NDArray[np.bool_], x: FloatArray, energies: Energies) -> Population:
-        """Overwrite the accepted ones."""
+        """Return the population with accepted particles replaced by the rows of ``x`` and their energies."""
         both = zip(energies, self.energies, strict=True)
         kept = Energies(*(np.where(accepted, new, old) for new, old in both))
         return Population(np.where(accepted[:, None], x, self.x), kept, self.parent)
@@ -108,17 +108,17 @@ class Path:
 
     Attributes
     ----------
-    dimension, coefficients
+    dimension, coefficients : int
         Numbers D of coordinates of x, and d of coefficients theta.
-    gamma, end
+    gamma, end : float
         Gamma and temperature of the target.
-    from_prior
+    from_prior : bool
         True when the temperature is gamma itself, so that every stage is a posterior of its own.
-    absorbed
+    absorbed : float
         Log density of observations that the base was conditioned on beforehand, part of the evidence.
-    ep_problem
+    ep_problem : Problem or None
         The problem whose posterior at gamma = t, of reduced coefficients, is the stage at temperature t; or None.
-    on_sphere
+    on_sphere : bool
         True when the length of x does not matter, so that moves may take place in a chart.
     """
 
@@ -132,11 +132,11 @@ class Path:
         self.end = gamma if self.from_prior else 1.0
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Exact draws ``x[size, D]`` from the base."""
+        """Draw ``x[size, D]`` exactly from the base."""
         raise NotImplementedError
 
     def evaluate(self, x: FloatArray) -> Energies:
-        """Energies of ``x[N, D]``, in one vectorised call."""
+        """Compute the energies of ``x[N, D]`` in one vectorised call."""
         raise NotImplementedError
 
     def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
@@ -144,43 +144,45 @@ class Path:
         return population
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """theta of each particle, shape (N, d), and its risk, shape (N,)."""
+        """Return theta of each particle, shape (N, d), and its risk, shape (N,)."""
         return population.x, population.energies.risk
 
     def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The target's log-density at ``theta[N, d]`` of the given risks, and its derivative in gamma, shapes (N,)."""
+        """Compute the target's log-density at ``theta[N, d]``, of these risks, and its derivative in gamma, (N,)."""
         energies = self.evaluate(theta)
         return energies.log_base + self.end * energies.log_tilt, energies.log_tilt
 
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
-        """The path from N(mean, covariance) of theta to the same target."""
+        """Return the path from N(mean, covariance) of theta to the same target."""
         return Bridge(self, Fit(mean, *positive_factor(covariance)))
 
     # What moves ask for.
 
     def embed(self, x: FloatArray) -> FloatArray:
-        """``x[N, D]`` in coordinates in which particles are compared, shape (N, any)."""
+        """Return ``x[N, D]`` in the coordinates in which particles are compared, shape (N, any)."""
         return x
 
     def base_move(self, x: FloatArray) -> Fit:
-        """The proposal around the base, given draws ``x[N, D]`` from it."""
+        """Return the proposal around the base, given draws ``x[N, D]`` from it."""
         return self.around(Fit(x.mean(axis=0), x.std(axis=0)))
 
     def gaussian(self, x: FloatArray, weights: FloatArray) -> Fit:
-        """A Gaussian fit of weighted particles."""
+        """Fit a Gaussian to weighted particles."""
         return coordinates.fit_gaussian(x, weights)
 
     def around(self, fit: Fit) -> Fit:
-        """The heavy-tailed move around a Gaussian."""
+        """Return the move around a Gaussian, with heavier tails than it has."""
         return fit.around()
 
     def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
-        """The chart in which weighted particles are better moved than in space; None where there is none."""
+        """Return the chart in which weighted particles move better than in space; None where there is none."""
         return None
 
 
 # -- from a fit --------------------------------------------------------------------------------------------------------
 
+# Share of the particles of a bridge that start from the prior: weights are at most 1 / DEFENSIVE_SHARE times those from
+# the prior. Other values were not measured.
 DEFENSIVE_SHARE = 0.05
 
 
@@ -237,7 +239,7 @@ def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
 
 
 class Bridge(Path):
-    """From a Gaussian ``fit`` to the target of ``path``, in the coordinates of that path.
+    """Path from a Gaussian ``fit`` to the target of ``path``, in the coordinates of that path.
 
     The first particles, except the defensive share, have a t distribution with 5 + d degrees of freedom (``base``). In
     few dimensions its tails are heavy, at no cost. In many dimensions a fixed number of degrees of freedom would spread
@@ -251,11 +253,11 @@ class Bridge(Path):
         self.path, self.fit, self.base = path, fit, fit.around(5.0 + fit.dimension)
 
     def draw_prior(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Exact draws ``x[size, D]`` from the prior."""
+        """Draw ``x[size, D]`` exactly from the prior."""
         return self.path.draw(size, rng)
 
     def from_the_prior(self, x: FloatArray) -> Energies:
-        """Energies of ``x[N, D]`` on the path from the prior."""
+        """Compute the energies of ``x[N, D]`` on the path from the prior."""
         return self.path.evaluate(x)
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
@@ -319,7 +321,7 @@ def prior_path(problem: Problem) -> Path:
 
 
 class LinearPath(Path):
-    """Prior to posterior of a linear-Gaussian problem, in reduced coefficients u, whose prior is N(0, I)."""
+    """Path from prior to posterior of a linear-Gaussian problem, in reduced coefficients u, whose prior is N(0, I)."""
 
     def __init__(self, problem: Problem):
         dimension = problem.scores.reduced.dimension
@@ -353,7 +355,7 @@ class LinearPath(Path):
         return self.base
 
     def reduced_moments(self, mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance of u, of those of theta."""
+        """Convert the mean and covariance of theta to those of u."""
         prior, rotation = self.problem.prior, self.problem.scores.reduced.rotation
         to_u = prior.unwhiten_rows(np.eye(self.coefficients) if rotation is None else rotation)  # (k, d)
         spread = to_u @ covariance @ to_u.T
@@ -405,7 +407,7 @@ class DirectionPath(LinearPath):
 
 
 class ChartBridge(Bridge):
-    """From a ``fit`` of the line through u to its posterior, in a gnomonic chart.
+    """Path from a ``fit`` of the line through u to its posterior, in a gnomonic chart.
 
     A point of the chart is the line through u and -u, uniformly distributed under the prior: the target's density is
     the sum over both signs, and the sign is drawn at the end from its exact conditional distribution.
@@ -421,7 +423,7 @@ class ChartBridge(Bridge):
         return self.chart.to_plane(self.path.draw(size, rng))[0]
 
     def from_the_prior(self, x: FloatArray) -> Energies:
-        """Evaluate lines; the tilt is not linear in the temperature, and is that of the target."""
+        """Compute the energies of lines; the tilt, not linear in the temperature, is that of the target."""
         risk = self.path.risk(self.chart.to_sphere(x))
         opposite = self.path.antipodal_sum - risk
         both_signs = np.logaddexp(-self.gamma * risk, -self.gamma * opposite) - np.log(2.0)

@@ -11,8 +11,8 @@ the target (gamma_T). A stage
 
 Moves go on until the particles have forgotten where the stage started them (their correlation with the start falls
 below ``decorrelation``) or ``max_moves`` is reached, which is reported: too few, and the evidence is silently wrong by
-tens of nats in fifty dimensions. A moment chosen by looking at the particles is not a fair one, so a quarter as many
-moves follow. A stage costs N moves times the cost of a risk, O(n log n + n d).
+tens of nats in fifty dimensions. Stopping as soon as the particles look decorrelated favours states that look so by
+chance; therefore a quarter as many moves follow. A stage costs N moves times the cost of a risk, O(n log n + n d).
 
 Every state that a move leads to has the stage's distribution, so all are kept (``state.visited``, waste-free SMC): the
 next stage weights and resamples from all of them, and averages over them have a third of the variance of those over the
@@ -55,7 +55,7 @@ from pymc_pacauc.smc.log_evidence import stage_variance
 from pymc_pacauc.smc.moves import MOVES, Proposal, Situation, adapt, choose_move, fit_stage, metropolis
 from pymc_pacauc.smc.paths import Energies, Path, Population
 
-COLLAPSED_ACCEPTANCE = 0.02
+COLLAPSED_ACCEPTANCE = 0.02  # share of accepted moves below which a stage is warned of; other values were not measured
 # Draws from the base for each particle, which the first stage weights. Doubled, a run from a fit takes a third longer,
 # for half the variance of its log evidence.
 AT_START = 4
@@ -139,7 +139,12 @@ class Settings:
     decorrelation : float, default 0.05
         Moves of a stage stop once the correlation of particles with their places at its start is below this.
     max_moves : int, default 200
-        Most moves of a stage.
+        Largest number of moves of a stage.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range, or ``move`` is unknown.
 
     See Also
     --------
@@ -177,20 +182,20 @@ class Stage:
 
     Attributes
     ----------
-    temperature, gamma
-        Of the path, and gamma where the stage is a posterior (NaN on the way from a fit).
-    log_evidence, log_evidence_variance
-        Of the stage's distribution, and the variance of the estimate.
-    ess
+    temperature, gamma : float
+        Temperature of the path, and gamma where the stage is a posterior (NaN on the way from a fit).
+    log_evidence, log_evidence_variance : float
+        Log evidence of the stage's distribution, in nats, and the variance of the estimate.
+    ess : float
         Effective sample size of the weights, as a share of all states times the number of particles.
-    acceptance_rate, moves, correlation
-        Of the stage's moves: share accepted, number, correlation left with where the stage found the particles.
-    expected_risk
-        Mean over all states kept.
-    failed
+    acceptance_rate, moves, correlation : float, int
+        Share of accepted moves, number of moves, and correlation left with the particles at the stage's start.
+    expected_risk : float
+        Mean risk of all states kept.
+    failed : int
         Points at which the log-density was NaN or infinite.
-    jitter
-        What was added to a fitted covariance to make it positive definite, as a share of its mean variance.
+    jitter : float
+        Added to the diagonal of a fitted covariance to make it positive definite, as a share of its mean variance.
     """
 
     temperature: float
@@ -232,7 +237,7 @@ class State:
 
 
 def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
-    """Algorithm 1, Init.: draws from the base of the path, a few for each particle."""
+    """Draw from the base of the path, a few points for each particle (Algorithm 1, Init.)."""
     x = path.draw(AT_START * settings.particles, rng)
     energies = path.evaluate(x)
     usable = energies.finite
@@ -384,7 +389,7 @@ def _move(
     """Move at the temperature of the state until decorrelated; return all states kept, the last ones first, the size of
     the steps, and a record for the stage.
 
-    A time chosen by looking is not a fair one: a quarter as many moves follow.
+    A quarter as many moves follow, because a time chosen by looking at the particles favours some of their states.
     """
     begin, current = _features(path, population), population
     visited: list[Population] = []
@@ -411,9 +416,9 @@ def _move(
 
 
 def _features(path: Path, population: Population) -> list[FloatArray]:
-    """Return what shows whether particles have forgotten their start, as columns of length one; NaN if constant.
+    """Return columns of length one whose correlation with their values at the start shows how far particles moved.
 
-    Their coordinates, the squares of these, which show particles that are stuck in the tails, and the tilt.
+    They are the coordinates, their squares (which show particles stuck in the tails) and the tilt; NaN if constant.
     """
     x = path.embed(population.x)  # (N, D)
     coordinates = x - x.mean(axis=0)
@@ -432,7 +437,7 @@ def correlation_of(begin: list[FloatArray], now: list[FloatArray]) -> float:
 
 
 def concatenate(populations: list[Population]) -> Population:
-    """All states visited by the same particles."""
+    """Join the states that the same particles visited."""
     energies = Energies(*map(np.concatenate, zip(*(p.energies for p in populations), strict=True)))
     parent = np.concatenate([p.parent for p in populations])
     return Population(np.concatenate([p.x for p in populations]), energies, parent)

@@ -76,11 +76,11 @@ class Sandwich:
 
     Attributes
     ----------
-    gamma
+    gamma : float
         The gamma of the posterior.
-    ratio
+    ratio : float
         Quantile of T(theta*) over that of T under the posterior: above one, credible sets are too small.
-    eigenvalues
+    eigenvalues : ndarray
         lambda, one for each direction; 1 where the posterior has the right width.
     """
 

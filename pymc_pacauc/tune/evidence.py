@@ -54,8 +54,10 @@ from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 from pymc_pacauc.tune.gamma import CENTRE
 from pymc_pacauc.tune.nested import DENSITY, FARTHEST, Conditional, Density, Point, find_mode
 
+# Shrinkages that evidence compares, without unit: from nearly Fisher's discriminant to independent coefficients. Twice
+# as many take twice as many fits, and each counts in the certificate.
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
-BENDS = (0.3, 1.0, 3.0)  # prior standard deviations of the bends of additive features, beside lines of 1
+BENDS = (0.3, 1.0, 3.0)  # prior standard deviations of bends of additive features that are compared; lines have 1
 
 
 @dataclass(frozen=True, eq=False)

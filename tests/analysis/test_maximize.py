@@ -4,6 +4,7 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
+from pymc_pacauc.comparison.kinds import unordered_classes
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 rng = np.random.default_rng(1)
@@ -65,6 +66,24 @@ def test_a_common_scale_is_flat_and_left_alone():
     assert found.values == {"tau": pytest.approx(2.0)}
     assert found.flat == ("the scale of tau",)
     assert found.log_evidence == pytest.approx(found.start_log_evidence)
+
+
+def test_scales_of_a_model_of_unordered_classes():
+    """The evidence of M is a sum over classes that share the scales of the columns."""
+    classes = np.digitize(X[:, :3].sum(axis=1) + rng.normal(size=150), [-1.0, 1.0])
+    with pm.Model() as model:
+        scale = pm.Data("scale", [1.0, 1.0])
+        coefficients = pm.Normal("W", 0.0, scale[GROUP][:, None], shape=(6, 3))
+        pac.AUCPotential("auc", X @ coefficients, classes, 90.0, multi_class="ovo")
+    found = pac.maximize_evidence(model, "scale", progressbar=False)
+    assert found.values["scale"][0] > 2 * found.values["scale"][1]
+    sd = found.values["scale"][GROUP]
+    each = [
+        fitting.fit(linear_gaussian_problem(X, pairs, 30.0, prior_covariance=sd**2)).log_evidence
+        for pairs in unordered_classes(classes)
+    ]
+    assert found.log_evidence == pytest.approx(sum(each), abs=1e-3)
+    assert "observations   150" in repr(found.approx)
 
 
 def test_an_offset_fixes_the_scale():

@@ -418,6 +418,18 @@ def test_every_class_weighs_the_same_and_m_is_certified():
         smallest = np.bincount(y)[np.arange(3) != k].min()
         assert effective_size(approximation.problem.pairs) == pytest.approx(min(np.sum(y == k), 2 * smallest))
         assert certified.epsilon == pytest.approx(0.05 / 3)
+    whole = pac.certificate(fitted)
+    assert whole.auc == pytest.approx(np.mean([each.auc for each in fitted.certificate_]), abs=1e-12)
+    assert (whole.epsilon, whole.comparison, whole.gamma) == (0.05, "unordered classes", sum(fitted.gamma_))
+    assert "200 observations" in repr(whole)
+    assert "Each of the 3 scores is certified at epsilon / 3" in repr(whole)
+    patient = np.arange(200) // 2
+    grouped = [pac.certificate(each, 0.1 / 3, groups=patient) for each in fitted.approximation_]
+    found = pac.certificate(fitted, 0.1, groups=patient)
+    assert found.auc == pytest.approx(np.mean([each.auc for each in grouped]), abs=1e-12)
+    assert found.groups == 100
+    with pytest.raises(TypeError, match=r"result averages posteriors \(prior=.auto.\): pass"):
+        pac.certificate(pac.AUCClassifier("auto", gamma="default").fit(X[::4], y[::4]))
 
 
 def test_it_lives_in_scikit_learn(rows):

@@ -189,6 +189,16 @@ def test_gammas():
     assert gamma.get_value() == chosen.best
 
 
+def test_gamma_by_the_certificate_of_m():
+    found = pac.select_gamma(build(), gammas=[30.0, 60.0, 120.0], criterion="certificate", progressbar=False)
+    with build(gamma=30.0):
+        other = pm.fit(method=pac.EP(), progressbar=False)
+    certified = found.table.set_index("gamma")["certified_auc"]
+    assert certified[30.0] == pytest.approx(pac.certificate(other).auc, abs=1e-6)
+    assert found.best == certified.idxmax()
+    assert pac.certificate(found).auc == pytest.approx(certified.max(), abs=1e-12)
+
+
 def test_a_surrogate_is_no_less_than_the_risk_and_is_left_to_nuts():
     model = build(loss="logistic", track_risk=False)
     at = RNG.normal(size=(D, K))

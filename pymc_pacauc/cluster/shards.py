@@ -101,9 +101,9 @@ def shards(problem: Problem, count: int) -> list[Problem]:
             shares[place[part[0]]].append(piece)
     found = []
     for blocks in shares.values():
-        rows = np.unique(np.concatenate([index for block in blocks for index in (block.positive, block.negative)]))
-        pairs = Pairs(problem.n, tuple(blocks)).on_rows(rows)
-        found.append(part_of_problem(space.design[rows], space.offset[rows], pairs, problem.gamma, problem.ties))
+        used = np.unique(np.concatenate([index for block in blocks for index in (block.positive, block.negative)]))
+        pairs = Pairs(problem.n, tuple(blocks)).on_rows(used)
+        found.append(part_of_problem(space.design[used], space.offset[used], pairs, problem.gamma, problem.ties))
     return found
 
 

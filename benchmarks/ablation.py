@@ -297,19 +297,19 @@ STRATEGIES = (
     Strategy("thinned", "one far pair in up to 32", not_thinned, LARGE),
     Strategy(
         "near",
-        "Newton's steps, pairs sampled anew before each (_Run.near)",
+        "Newton's steps before a stage, pairs sampled anew for each",
         [(subsample._Run, "near", lambda self, q, off: (q, 1.0))],
         lambda: [*LARGE(), linear(1_000_000, 10, False)],
     ),
     Strategy(
         "fine",
-        "a table of their own for pairs of one weight (band)",
+        "a table for pairs of one weight, subsamples",
         [(subsample_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))],
         LARGE,
     ),
     Strategy(
         "constant",
-        "a kernel and a table of their own for pairs of one weight (tiles)",
+        "a kernel and a table for pairs of one weight, all pairs",
         [(sweep, "cut_work", partial(sweep.cut_work, most_tables=-1))],
         lambda: [*SMALL(), linear(3000, 20), process(1000, 2)],
     ),
@@ -333,13 +333,13 @@ STRATEGIES = (
     ),
     Strategy(
         "fold_paths",
-        "folds along paths of their own",
+        "a path of its own for each fold",
         partial(replace, folds="removed sites"),
         lambda: [choosing(500, 10), choosing(1000, 10), choosing(2000, 100)],
     ),
     Strategy(
         "estimator",
-        "an estimator's fit, which subsamples sooner",
+        "an estimator's accuracy, which subsamples sooner",
         [(estimator_posterior, "fit", whole_fit)],
         lambda: [estimator(1000, 10), estimator(3000, 30), estimator(4400, 10), estimator(10_000, 10)],
     ),

@@ -64,11 +64,15 @@ def ep_auto(X, y):
     return arrays_fit(linear_gaussian_problem(X, y, float(len(y))), n_jobs=1)
 
 
+def ep_all_pairs(X, y):
+    return arrays_fit(linear_gaussian_problem(X, y, float(len(y))), pairs="all", n_jobs=1)
+
+
 MOST = 1_000_000
 
 FITS = {
     "EP-AUC": Fit(at_once(ep_auto), MOST, 320),
-    "EP-AUC, all pairs": Fit(at_once(lambda X, y: fit(X, y, float(len(y)))), 16_000, 20),
+    "EP-AUC, all pairs": Fit(at_once(ep_all_pairs), 16_000, 20),
     "SMC-AUC, from EP": Fit(at_once(lambda X, y: smc_at_n(X, y, X[:1], 0)), 10_000, 160),
     "GPEP-AUC": Fit(at_once(gp_ep), 1000, 80),
     "the paper's EP": Fit(at_once(lambda X, y: fit_paper_ep(X, y, float(len(y)))), 1000, 40),
@@ -90,8 +94,8 @@ if find_spec("blackjax"):
         lambda X, y: partial(blackjax_smc(X, y, float(len(y)), moves=10), 0), 500, 10, timed=False
     )
 if find_spec("xgboost"):
-    FITS["XGBoost, 100 rounds"] = Fit(at_once(lambda X, y: fit_xgboost(X, y, 100)), MOST, 320)
-    FITS["XGBoost for log-loss, 100 rounds"] = Fit(at_once(xgboost_classifier), MOST, 320)
+    FITS["XGBRanker, 100 rounds"] = Fit(at_once(lambda X, y: fit_xgboost(X, y, 100)), MOST, 320)
+    FITS["XGBClassifier, 100 rounds"] = Fit(at_once(xgboost_classifier), MOST, 320)
 if find_spec("libauc"):
     FITS["LibAUC, linear"] = Fit(at_once(lambda X, y: libauc_linear(X, y, X[:1], 0)), 100_000, 320)
 

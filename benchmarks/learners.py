@@ -188,7 +188,7 @@ LEARNERS = {
     "RankBoost": rankboost,
 }
 if find_spec("xgboost"):
-    LEARNERS["XGBoost rank:pairwise"] = xgboost_pairwise
+    LEARNERS["XGBRanker rank:pairwise"] = xgboost_pairwise
 if find_spec("libauc"):
     LEARNERS["LibAUC, linear"] = libauc_linear
 SLOW = {"GPEP-AUC": gp_ep, "GaussianProcessClassifier": gp_classifier, "NUTS, logistic pairs": nuts}

@@ -4,7 +4,7 @@
 
 *Ordered classes*: all pairs of two different classes are compared. diabetes: progression in five equal classes
 (scikit-learn); ANES 96: party identification, seven classes; Fair: rating of a marriage, five classes, a tenth of the
-rows for training (statsmodels). Peers: proportional odds (statsmodels' OrderedModel), XGBoost's rank:pairwise.
+rows for training (statsmodels). Peers: proportional odds (statsmodels' OrderedModel), XGBRanker's rank:pairwise.
 
 *Strata*: only rows of one query are compared, and whole queries are held out. Mode choice: 210 travellers, the mode
 each chose among four (statsmodels; without waiting time, which is imputed where a mode was not chosen and so gives the
@@ -171,7 +171,7 @@ def fit_ranker(X, y, rounds, seed):
 
 
 ENGINES = {"EP, gamma by cross-validation": ep_by_folds, "EP, gamma = n": ep_at_n}
-ORDERED = {**ENGINES, "proportional odds": proportional_odds, "XGBoost rank:pairwise": xgboost_pairwise}
+ORDERED = {**ENGINES, "proportional odds": proportional_odds, "XGBRanker rank:pairwise": xgboost_pairwise}
 STRATA = {**ENGINES, "conditional logit": conditional_logit, "XGBRanker(qid)": xgboost_pairwise}
 
 
@@ -195,7 +195,9 @@ def main():
     arguments = parser.parse_args()
     repeats = arguments.splits
     warnings.simplefilter("ignore")  # convergence of searches at their extremes
-    print(f"{repeats} random splits, the same for all. Scores of EP and of the logits are linear, XGBoost's are trees.")
+    print(
+        f"{repeats} random splits, the same for all. Scores of EP and of the logits are linear, XGBRanker's are trees."
+    )
     ordered = {}
     for name, load in (("diabetes", diabetes), ("ANES 96", anes), ("Fair", fair)):
         X, y = load()

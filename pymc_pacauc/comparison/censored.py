@@ -112,6 +112,7 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
 LEAST_FOLLOWED = 0.01  # the smallest G: what Uno's C says of later times rests on a handful of events
 
 
+@np.errstate(under="ignore")  # SciPy looks up the number next to 0
 def censoring_survival(
     time: FloatArray, event: NDArray[np.bool_], *, at: FloatArray | None = None, before: bool = False
 ) -> FloatArray:

@@ -75,7 +75,7 @@ class ComparisonKind:
             return found[which]
         if "ordered" not in options:
             given["y"] = given["y"] > 0  # as it is in every graph
-        elif isinstance(options["ordered"], tuple):
+        elif isinstance(options.get("ordered"), tuple):
             options["ordered"] = dict(options["ordered"])
         return label_comparison(**given, **options)
 

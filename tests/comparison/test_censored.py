@@ -75,6 +75,14 @@ def test_uno_with_strata_has_a_censoring_distribution_in_each():
     assert abs(found - listed_risk(scores, other)) > 1e-4
 
 
+def test_weights_where_numbers_that_underflow_are_errors():
+    scores, time, event = survival_data(3, n=120)
+    for options in ({"horizon": float(np.median(time))}, {"weights": "ipcw", "tau": float(np.quantile(time, 0.7))}):
+        plain = pac.concordance_risk(scores, time, event, **options)
+        with np.errstate(all="raise"):
+            assert pac.concordance_risk(scores, time, event, **options) == plain
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_against_scikit_survival(seed):
     metrics = pytest.importorskip("sksurv.metrics")

@@ -277,6 +277,10 @@ def test_changes_of_sites_are_in_units_of_q_and_without_damping(damping):
     assert tau == pytest.approx(2.0)
     assert found[0] == pytest.approx(0.5 * (by_precision / 2.7) ** 2 + by_shift**2 / 2.7)
     assert abs(by_shift) > 0.1
+    precision, target = 2.7 + by_precision, 0.2 + by_shift  # of the site times its cavity, N(1.5 / 2, 1 / 2)
+    mean, target_precision = (1.5 + target) / precision, precision - 2.0
+    excess = target_precision * (1.0 / precision + mean**2) - target * mean - 1.0
+    assert found[2] == pytest.approx(0.5 * excess / (1e-3 + min(1.0, 1.0 / precision + mean**2)))
 
 
 def test_passes_over_the_prior_sites_are_bounded(monkeypatch):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_pacauc import fitting
+from pymc_pacauc.ep.spike_models import ModelProposal
 from pymc_pacauc.problem.problem import spike_slab_problem
 from tests.oracles import sparse_data
 
@@ -24,3 +25,13 @@ def test_the_average_of_models_leaves_gaussian_coefficients_alone_and_knows_its_
     np.testing.assert_array_equal(many.inclusion_probability, many.posterior.inclusion_probability)
     moved = spike_slab_problem(X[:, :2], y, 50.0, inclusion_probability=0.5, v0=0.0, offset=X[:, 2])
     assert fitting.fit(moved).model_average is None
+
+
+def test_directions_of_a_model_are_drawn_near_its_posterior():
+    """At a large gamma every second draw counts; with other scales than the best, fewer do."""
+    X, y, _ = sparse_data(300, 4, active=(1.5, -1.0))
+    fitted = fitting.fit(spike_slab_problem(X, y, 1000.0, inclusion_probability=0.3, v0=0.01))
+    proposal = ModelProposal(fitted.problem, fitted.posterior.gaussian)
+    _, _, log_weights = proposal.draw(proposal.by_sites, 4000, np.random.default_rng(0))
+    weights = np.exp(log_weights - log_weights.max())
+    assert weights.sum() ** 2 / (weights**2).sum() > 0.5 * 4000

@@ -16,6 +16,7 @@ from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.comparison.subsample import sample_pairs
 from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.leave_out import expected_pair_auc
@@ -431,6 +432,14 @@ def test_expected_risk_of_all_pairs(kind):
     found, error = sampled_expected_risk(problem, q, 20_000, np.random.default_rng(1))
     assert 0.0 < error < 0.005
     assert abs(found - exact) < 4.0 * error
+    higher = problem.pairs.higher  # a mean along what ranks, about which draws vary: they rank far worse than it
+    along = space.design[higher].mean(axis=0) - space.design[~higher].mean(axis=0)
+    q = natural_gaussian(np.eye(along.size), along / np.linalg.norm(along))
+    mean = space.design @ q.mean + space.offset
+    exact = 1.0 - expected_pair_auc(mean, space.design @ q.root, problem.pairs)
+    found, error = sampled_expected_risk(problem, q, 20_000, np.random.default_rng(2))
+    assert abs(found - exact) < 4.0 * error
+    assert kind == "survival" or exact - pair_risk(mean[None], problem.pairs)[0] > 4.0 * error  # its labels are noise
 
 
 def test_certificate_of_sampled_pairs_is_below_that_of_all():

@@ -106,6 +106,17 @@ def test_the_ratio_is_of_quantiles_of_the_distance_of_directions():
     )  # 3 standard errors of 4000 draws
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_ratio_is_the_same_in_any_unit(unit):
+    problem = simulated(2)
+    labels = np.isin(np.arange(problem.n), problem.pairs.blocks[0].positive)
+    covariance = problem.prior.covariance / unit**2
+    scaled = linear_gaussian_problem(problem.X * unit, labels, problem.gamma, prior_covariance=covariance)
+    found, other = (sandwich(fit(each, n_jobs=1)) for each in (problem, scaled))
+    np.testing.assert_allclose(other.eigenvalues, found.eigenvalues, rtol=1e-4)
+    assert other.ratio == pytest.approx(found.ratio, rel=1e-4)
+
+
 def test_both_classes_vary():
     """Each adds the variance of its own mean gradient, with 25 positives among 150 rows."""
     rng = np.random.default_rng(3)

@@ -1,5 +1,6 @@
 """Hyper-parameters integrated over, against exact sums and quadrature."""
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -144,6 +145,39 @@ def test_the_gradient_of_spikes_takes_no_fit_and_is_a_difference_quotient():
     for j, step in enumerate(1e-3 * np.eye(2)):
         up, down = (density.at(at + sign * step).log_density for sign in (1.0, -1.0))
         assert found[j] == pytest.approx((up - down) / 2e-3, abs=1e-3)
+
+
+def test_the_gradient_of_a_scale_takes_no_fit_and_is_a_difference_quotient():
+    density = Density(ratio_problem(*plane_data(n=40)), tolerance=1e-8)
+    at = np.array([-0.4])
+    found = density.gradient(density.at(at))
+    assert len(density.points) == 1
+    up, down = (density.at(at + step).log_density for step in (1e-3, -1e-3))
+    assert found[0] == pytest.approx((up - down) / 2e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize(("beside", "warns"), [(0.03, True), (0.01, False)])
+def test_a_value_without_a_fit_is_told_of_where_its_neighbour_counts(beside, warns, monkeypatch):
+    """Three values, of which the last has no fit; the second, next to it, has this share of the others' weight."""
+    problem = ratio_problem(*plane_data(n=40)).problem_at(np.zeros(1))
+    masses = {0.0: 1.0 - beside, 1.0: beside, 1.1: 1.0}
+    conditional = Conditional(
+        lambda phi: replace(problem, absorbed=float(phi[0] == 1.1)),
+        lambda phi: np.array([np.log(masses[x]) for x in phi[:, 0]]),
+        np.zeros(1),
+        np.ones(1),
+        values=np.array([[0.0], [1.0], [1.1]]),
+    )
+
+    def fails_at_the_last(problem, *arguments, **options):
+        return replace(fit(problem, *arguments, **options), converged=problem.absorbed == 0.0)
+
+    monkeypatch.setattr(nested, "fit", fails_at_the_last)
+    told = pytest.warns(ConvergenceWarning, match="neighbours have weight") if warns else contextlib.nullcontext()
+    with told:
+        found = integrate(Density(conditional))
+    np.testing.assert_allclose(found.weights, sorted([beside, 1.0 - beside], reverse=True), atol=1e-4)
+    assert found.failed == 1
 
 
 def test_the_evidence_at_the_mode_has_what_was_absorbed():

@@ -3,7 +3,7 @@ Which positions of a DNA sequence matter
 ========================================
 
 A window of 60 bases, each of them coded by three indicators: 180 covariates, binary and many of them idle. Is there a
-splice junction in its middle? A spike-and-slab prior finds the few that tell, and the score of those few ranks new
+splice junction in its middle? A spike-and-slab prior finds the few that matter, and the score of those few ranks new
 windows as well as a penalised logistic regression of all.
 """
 

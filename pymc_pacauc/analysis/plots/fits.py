@@ -293,7 +293,7 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
     result : GammaSelection, draws or Dataset
         Result of :func:`~pymc_pacauc.select_gamma` (held-out AUC of the mean score, with the standard error of its
         difference from the best, and of a draw; on training rows the AUC of a draw, the certified AUC and the log
-        evidence; shaded, the gammas within one standard error of the best), or an idata of
+        evidence; shaded, the gammas within one standard error of the best, unless all are), or an idata of
         :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log evidence of each chain's stages).
     ax : sequence of two matplotlib Axes, optional
         Two axes, one above the other; by default a new figure.
@@ -335,7 +335,9 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
     top.set_ylabel(as_result(result).fitted_to.measure)
     for each in axes:
         each.set_xscale("log")
-        each.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        low, high = each.get_xlim()
+        subs = (1.0, 2.0, 5.0) if high < 1000.0 * low else (1.0,)  # over more decades labels would overlap
+        each.xaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
         each.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         each.xaxis.set_minor_locator(NullLocator())
     place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2 if hasattr(result, "table") else 4}
@@ -354,9 +356,12 @@ def _selection(result: Any, top: Any, bottom: Any) -> None:
         top.errorbar(gamma, table["auc"], yerr=error, color=BLUE, marker="o", markersize=4, capsize=2, label=label)
         top.plot(gamma, table["expected_auc"], color=BLUE, marker=".", linestyle="--", label="a draw, held out")
         low, high = result.range
-        for axis in (top, bottom):
-            axis.axvspan(low, high, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
-        top.fill_between([], [], color=ORANGE, alpha=0.15, linewidth=0, label="within one s.e. of the best")
+        if gamma.between(low, high).all():  # a band over everything would say nothing
+            top.plot([], [], " ", label="all within one s.e. of the best")
+        else:
+            for axis in (top, bottom):
+                axis.axvspan(low, high, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
+            top.fill_between([], [], color=ORANGE, alpha=0.15, linewidth=0, label="within one s.e. of the best")
     top.plot(gamma, table["training_auc"], color=GREY, marker=".", linestyle=":", label="a draw, training rows")
     if table["certified_auc"].notna().any():
         top.plot(gamma, table["certified_auc"], color=VERMILION, marker="s", markersize=4, label="certified")

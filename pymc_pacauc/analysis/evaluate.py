@@ -168,13 +168,7 @@ class Labelled:
 
     @classmethod
     def of(
-        cls,
-        scores: Any,
-        y: ArrayLike,
-        ci_prob: float = 0.9,
-        positive: Any = None,
-        mean: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        cls, scores: Any, y: ArrayLike, ci_prob: float = 0.9, positive: Any = None, mean: Any = None, groups: Any = None
     ) -> Labelled:
         """Read scores of any form with the labels of their rows; arguments are those of :func:`roc`."""
         check_probability("ci_prob", ci_prob)
@@ -220,15 +214,19 @@ class Labelled:
 
         DeLong's; for groups, Obuchowski's: the sums of the deviations within a group replace those of rows.
         """
-        total, present = np.zeros(self.code.max() + 1), []
-        for values, code in ((above, self.code[self.mask]), (below, self.code[~self.mask])):
-            present.append(np.unique(code).size)
+        total = np.zeros(self.code.max() + 1)
+        for values, rows, units in zip((above, below), (self.mask, ~self.mask), self.units(), strict=True):
             share = (values - values.mean()) / values.size
-            total += np.bincount(code, share, total.size) * np.sqrt(present[-1] / max(present[-1] - 1, 1))
-        if min(present) < 2:
-            kind = "groups with rows" if self.grouped else "rows"
-            raise ValueError(f"y must have at least two {kind} of each class; there are {present[0]} and {present[1]}.")
+            total += np.bincount(self.code[rows], share, total.size) * np.sqrt(units / (units - 1))
         return float(total @ total)
+
+    def units(self) -> list[int]:
+        """Count the units with positive and with negative rows; refuse fewer than two of each, which have no spread."""
+        found = [np.unique(self.code[rows]).size for rows in (self.mask, ~self.mask)]
+        if min(found) < 2:
+            kind = "groups with rows" if self.grouped else "rows"
+            raise ValueError(f"y must have at least two {kind} of each class; there are {found[0]} and {found[1]}.")
+        return found
 
     def random_weights(self, rng: np.random.Generator) -> FloatArray:
         """Draw weights of the rows, (BOOTSTRAP, n), by the Bayesian bootstrap of the units.
@@ -774,7 +772,8 @@ def precision_recall(
     Raises
     ------
     ValueError
-        If y does not have two classes, scores have other shapes, or an option is out of its range.
+        If y does not have two classes, ``groups`` are fewer than two with rows of a class, scores have other shapes,
+        or an option is out of its range.
 
     See Also
     --------
@@ -791,6 +790,8 @@ def precision_recall(
     (0.8333, 0.5, 0.5)
     """
     rows = Labelled.of(scores, y, ci_prob, positive, mean, groups)
+    if rows.grouped:
+        rows.units()
     n, n_pos = rows.mask.size, rows.sizes["n_pos"]
     if precision is not None and not (np.ndim(precision) == 0 and 0.0 < precision <= 1.0):
         raise ValueError(f"precision, the share of calls that are right, must be in (0, 1]; got {precision!r}.")
@@ -814,10 +815,8 @@ def precision_recall(
     positives, unit = rows.positives, rows.positives / n_pos  # units per row
     columns = found.bands("precision", slice(GRID), ci_prob, found.value[GRID : 2 * GRID] * unit)
     attrs: dict[str, Any] = {"average_precision_se": float(found.rows[:, 2 * GRID].std()), "event_rate": n_pos / n}
-    trials = {"average_precision": positives, "recall_at_precision": positives if precision is not None else None}
-    trials |= dict.fromkeys(("recall_at_calls", "precision_at_calls"))
-    if calls is not None:
-        trials |= {"recall_at_calls": positives, "precision_at_calls": calls * unit}
+    trials = {"average_precision": positives, "recall_at_precision": None if precision is None else positives}
+    trials |= {"recall_at_calls": calls and positives, "precision_at_calls": calls and calls * unit}
     for k, (name, number) in enumerate(trials.items(), start=2 * GRID):
         if number is None:  # was not asked for
             continue

@@ -202,9 +202,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
             f"{'no posterior' if posterior is None else tuple(stats.dims)}."
         )
     if any(posterior.sizes[dim] != stats.sizes[dim] for dim in ("chain", "draw")):
-        raise ValueError(
-            "idata has different draws in posterior and sample_stats: select draws of both, idata.sel(draw=...)."
-        )
+        raise ValueError("idata has different draws in posterior and sample_stats: select idata.sel(draw=...) of both.")
     top = as_result(idata).fitted_to.gamma
     if not 0.0 <= gamma <= top:
         raise ValueError(f"gamma must lie between 0 and the gamma sampled, {top:g}; got {gamma}.")
@@ -213,13 +211,9 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     if kept and model is None and pm.Model.get_context(error_if_none=False) is None:
         raise ValueError("idata has particles kept as flat vectors: pass model=, or call inside `with model:`.")
     nearest = [_nearest(stats.isel(chain=chain), gamma, top, kept) for chain in range(stats.sizes["chain"])]
-    index, ess = [], []
-    for _, _, log_weights in nearest:
-        usable = ~np.isnan(log_weights)
-        weights = np.zeros(len(log_weights))
-        weights[usable] = normalise(log_weights[usable])
-        index.append(rng.permutation(systematic(weights, len(weights), rng)))
-        ess.append(effective_sample_size(log_weights[usable]))
+    slots, sources, log_weights = zip(*nearest, strict=True)
+    index = [rng.permutation(systematic(normalise(each), each.size, rng)) for each in log_weights]
+    ess = list(map(effective_sample_size, log_weights))
     if min(ess) < 100:  # means are then known to a tenth of a posterior standard deviation at best
         advice = "Use more particles." if kept else "Sample with TemperingSMC(keep_particles=True)."
         warnings.warn(
@@ -229,7 +223,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
         )
     if kept:
         particles = stats["path_particles"].transpose("chain", "draw", ...).values
-        flat = np.stack([particles[c, i, nearest[c][0]] for c, i in enumerate(index)])
+        flat = np.stack([particles[c, i, slots[c]] for c, i in enumerate(index)])
         found = posterior_dataset(pm.modelcontext(model), flat).assign_coords(chain=stats["chain"].values)
     else:
         draw = posterior["draw"].values
@@ -238,7 +232,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     carried = as_result(idata).score_function
     if carried is not None:
         found = found.assign_coords(carried.as_coords())
-    columns = {"particle_ess": ess, "stage_gamma": [source for _, source, _ in nearest]}
+    columns = {"particle_ess": ess, "stage_gamma": list(sources)}
     return found.assign({name: ("chain", values) for name, values in columns.items()}).assign_attrs(gamma=gamma)
 
 
@@ -253,18 +247,16 @@ def _tempering(idata: Any) -> Draws:
 
 
 def _nearest(stats: xr.Dataset, gamma: float, top: float, kept: bool) -> tuple[int, float, FloatArray]:
-    """Find the stage with the largest ESS at ``gamma``: its slot, its gamma, and log weights (NaN: no particle)."""
+    """Find the stage with the largest ESS at ``gamma``: its slot, its gamma, and log weights (-inf: no particle)."""
     if not kept:  # the last stage, whose particles are the draws
         return 0, top, (gamma - top) * stats["log_tilt"].values
     if np.unique(stats["run"].values).size > 1:
-        raise ValueError(
-            "idata has draws of several runs in one chain, which have different stages: pass one run at a time."
-        )
+        raise ValueError("idata has draws of several runs in one chain, with stages of their own: pass one run.")
     gammas, tilts = (stats[name].transpose("draw", ...).values for name in ("path_kept_gamma", "path_tilt"))
     log_weights = (gamma - gammas[0]) * tilts  # (draws, slots)
-    slots = np.flatnonzero(~np.isnan(log_weights).all(axis=0))
+    log_weights[np.isnan(log_weights)] = -np.inf
+    slots = np.flatnonzero((log_weights > -np.inf).any(axis=0))
     if not slots.size:
         raise ValueError("idata has no kept particles in the selected draws: pass all draws.")
-    held = {slot: log_weights[~np.isnan(log_weights[:, slot]), slot] for slot in slots}
-    best = int(max(slots, key=lambda slot: effective_sample_size(held[slot])))
+    best = int(max(slots, key=lambda slot: effective_sample_size(log_weights[:, slot])))
     return best, float(gammas[0, best]), log_weights[:, best]

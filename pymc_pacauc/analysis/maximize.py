@@ -45,7 +45,7 @@ from pymc_pacauc.model.graph import entry_labels
 from pymc_pacauc.model.inference import approximate
 from pymc_pacauc.model.read import ProblemReader, problem_of
 from pymc_pacauc.model.results import mark_tuned
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, check_choice
 from pymc_pacauc.problem.problem import Problem, Spikes, check_gamma, default_inclusion_probability, spike_slab_problem
 from pymc_pacauc.problem.provenance import sides
 from pymc_pacauc.theorems import theorem_defaults
@@ -184,9 +184,8 @@ def maximize_evidence(
     (True, 1)
     """
     model = pm.modelcontext(model)
-    transforms = (
-        dict(over) if isinstance(over, Mapping) else dict.fromkeys([over] if isinstance(over, str) else over, "log")
-    )
+    given = [over] if isinstance(over, str) else over
+    transforms = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given, "log")
     _refuse_gamma(model, transforms)
     space, read = _Parameters(model, transforms), ProblemReader(model).read
     start = space.read()
@@ -220,20 +219,16 @@ def maximize_evidence(
             f"The evidence does not depend on {names}: {'; '.join(descriptions)}. Nothing was changed.",
             stacklevel=3,
         )
-    points, gradients = zip(*found.trace, strict=True)
-    numbers = {
-        "log_evidence": [point.fit.log_evidence for point in points],
-        "gradient": [float(np.linalg.norm(gradient)) for gradient in gradients],
-        "sweeps": [point.fit.sweeps for point in points],
-    }
-    values = pd.DataFrame([space.natural(point.phi) for point in points], columns=space.labels)
+    fits = [(at.fit.log_evidence, float(np.linalg.norm(gradient)), at.fit.sweeps) for at, gradient in found.trace]
+    values = [space.natural(at.phi) for at, _ in found.trace]
+    trace = pd.DataFrame(fits, columns=["log_evidence", "gradient", "sweeps"])
     return EvidenceMaximum(
         values=space.values(best),
         approx=approx,
         log_evidence=approx.log_evidence,
-        start_log_evidence=points[0].log_density,
+        start_log_evidence=found.trace[0][0].log_density,
         flat=descriptions,
-        trace=pd.DataFrame(numbers).join(values),
+        trace=trace.join(pd.DataFrame(values, columns=space.labels)),
         converged=found.converged and approx.converged,
         message=found.message,
         at_limit=tuple(space.labels[k] for k in np.flatnonzero(np.abs(best - start) > 0.99 * FARTHEST)),
@@ -253,6 +248,9 @@ def _refuse_gamma(model: pm.Model, names: Iterable[str]) -> None:
                 )
 
 
+TRANSFORMS = {"log": (np.log, np.exp), "logit": (logit, expit)}  # and their inverses
+
+
 class _Parameters:
     """The logarithms (or logits) of some ``pm.Data`` as one vector."""
 
@@ -269,8 +267,7 @@ class _Parameters:
         self._transforms, self.variables = transforms, [held[name] for name in transforms]
         self._shapes = [np.shape(v.get_value()) for v in self.variables]
         for (name, transform), variable in zip(transforms.items(), self.variables, strict=True):
-            if transform not in ("log", "logit"):
-                raise ValueError(f'over must map {name} to "log" or "logit"; got {transform!r}.')
+            check_choice(f"over[{name!r}]", transform, TRANSFORMS)
             value = np.asarray(variable.get_value())
             inside = (value > 0) & (value < (1.0 if transform == "logit" else np.inf))
             if value.dtype.kind != "f" or not inside.all():
@@ -279,9 +276,8 @@ class _Parameters:
         self.labels = entry_labels(transforms, self._shapes)
 
     def read(self) -> FloatArray:
-        forward = {"log": np.log, "logit": logit}
         parts = zip(self.variables, self._transforms.values(), strict=True)
-        return np.concatenate([forward[kind](np.ravel(v.get_value()).astype(float)) for v, kind in parts])
+        return np.concatenate([TRANSFORMS[kind][0](np.ravel(v.get_value()).astype(float)) for v, kind in parts])
 
     def write(self, x: FloatArray) -> None:
         for variable, value in zip(self.variables, self.values(x).values(), strict=True):
@@ -289,9 +285,8 @@ class _Parameters:
 
     def values(self, x: FloatArray) -> dict[str, Any]:
         stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        backward = {"log": np.exp, "logit": expit}
         parts = zip(self._transforms.items(), np.split(x, stops[:-1]), self._shapes, strict=True)
-        found = {name: backward[kind](part).reshape(shape) for (name, kind), part, shape in parts}
+        found = {name: TRANSFORMS[kind][1](part).reshape(shape) for (name, kind), part, shape in parts}
         return {name: value if value.ndim else float(value) for name, value in found.items()}
 
     def natural(self, x: FloatArray) -> FloatArray:
@@ -404,10 +399,8 @@ def _problem(model_or_data: Any, gamma: Any, p: Any, v1: Any) -> tuple[Problem, 
         model = pm.modelcontext(model_or_data)
         source = problem_of(model)
         if len(source.sparse) != 1 or len(source.variables) > 1:
-            raise ValueError(
-                "model must have one pac.SpikeSlab variable, and no other free variable; it has "
-                f"{', '.join(variable.name for variable in model.free_RVs)}."
-            )
+            free = ", ".join(variable.name for variable in model.free_RVs)
+            raise ValueError(f"model must have one pac.SpikeSlab variable, and no other free variable; it has {free}.")
         [dim] = model.named_vars_to_dims.get(source.names[0]) or ["feature"]
         labels = model.coords.get(dim)
         return source.problem, dim, np.arange(source.problem.d) if labels is None else list(labels)

@@ -28,7 +28,7 @@ from pymc_pacauc.model.deployed import FIT, MEAN
 from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
 from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
-from pymc_pacauc.model.score_function import GraphScores, draw_groups, input_of, read_scores
+from pymc_pacauc.model.score_function import draw_groups, input_of, read_scores
 from pymc_pacauc.numerics import FloatArray, check_choice
 from pymc_pacauc.problem.provenance import Provenance, fingerprint
 from pymc_pacauc.problem.score_function import NewRows, ScoreFunction, linear_scores, write_score
@@ -314,10 +314,8 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
         posterior = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
         posterior = None if posterior is None else by_chain_and_draw(posterior)
     if posterior is None:
-        raise TypeError(
-            "result must be that of pm.fit(method=pac.EP()) or pm.sample(), or its posterior; got "
-            f"{type(result).__name__}."
-        )
+        given = type(result).__name__
+        raise TypeError(f"result must be that of pm.fit(method=pac.EP()) or pm.sample(), or a posterior; got {given}.")
     if not posterior.sizes["chain"] * posterior.sizes["draw"]:
         raise ValueError("result has no draws in its posterior: select at least one chain and draw.")
     carried = getattr(found, "score_function", None) or ScoreFunction.from_stats(posterior)
@@ -404,10 +402,15 @@ def _draw_scores(
 ) -> tuple[xr.Dataset, FloatArray, FloatArray | None]:
     """Draw the scores of new rows: the posterior, scores (chain, draw, rows), and their exact mean or None."""
     function, unknown = source.function, _unknown_groups(source.function, new)
-    if unknown is not None and not new_groups and isinstance(function, GraphScores):
-        raise ValueError(
-            f'{_said_of(function, new, *unknown)}. new_groups="draw" draws their coefficients from the population.'
+    names = () if unknown is None else getattr(function, "groups", {})[unknown[0]]
+    if unknown is not None and not (new_groups and names):
+        advice = (
+            'new_groups="draw" draws their coefficients from the population'
+            if names
+            else "no free variable of the model is indexed by them, so they cannot be drawn: give X_new only rows of "
+            "groups that the model has"
         )
+        raise ValueError(f"{_said_of(function, new, *unknown)}. {advice}.")
 
     def scores(rows: NewRows, posterior: xr.Dataset) -> FloatArray:
         found = function.scores(function.theta(posterior), rows)
@@ -420,16 +423,9 @@ def _draw_scores(
             return posterior, values, None
         points, weights = source.means
         return posterior, values, weights @ scores(new, points)[0]
-    assert isinstance(function, GraphScores)
     assert source.model is not None
     k, outside = unknown
-    names, size, codes = function.groups[k], len(function.inputs[k].levels or ()), new.values[k]
-    if not names:
-        said = _said_of(function, new, k, outside)
-        raise ValueError(
-            f"{said}, and no free variable of the model is indexed by them: they cannot be drawn. Give X_new only rows "
-            "of groups that the model has."
-        )
+    size, codes = len(function.inputs[k].levels or ()), new.values[k]
 
     def part(chosen: NDArray[np.bool_], codes: NDArray[Any], posterior: xr.Dataset) -> FloatArray:
         held = tuple(codes if j == k else values[chosen] for j, values in enumerate(new.values))
@@ -449,7 +445,7 @@ def _draw_scores(
 
 def _unknown_groups(function: ScoreFunction, new: NewRows) -> tuple[int, NDArray[np.bool_]] | None:
     """Return the position of the input with codes of unknown groups, and the rows that have them; None without any."""
-    groups = function.groups if isinstance(function, GraphScores) else ()
+    groups = getattr(function, "groups", {})  # of scores that the model's graph computes
     outside = {k: (new.values[k] < 0) | (new.values[k] >= len(function.inputs[k].levels or ())) for k in groups}
     found = [(k, rows) for k, rows in outside.items() if rows.any()]
     if len(found) > 1:
@@ -458,7 +454,7 @@ def _unknown_groups(function: ScoreFunction, new: NewRows) -> tuple[int, NDArray
     return found[0] if found else None
 
 
-def _said_of(function: GraphScores, new: NewRows, k: int, outside: NDArray[np.bool_]) -> str:
+def _said_of(function: Any, new: NewRows, k: int, outside: NDArray[np.bool_]) -> str:
     """Say which groups are not known, by their labels or codes."""
     codes, levels = np.unique(new.values[k][outside]).tolist(), function.inputs[k].levels or ()
     labelled = any(code in new.unknown for code in codes)

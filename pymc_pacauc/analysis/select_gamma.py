@@ -27,7 +27,6 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
-from pymc.util import get_random_generator
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
@@ -281,7 +280,7 @@ def select_gamma(
     if method == "smc":
         if model is None:
             raise ValueError('method="smc" takes a PyMC model; for a problem of arrays use method="ep" or "vb".')
-        rng, target = get_random_generator(random_seed), tempered_model(model)
+        rng, target = np.random.default_rng(random_seed), tempered_model(model)
         choice, at = choose_tempered(target, gammas, folds, groups=groups, rng=rng, progressbar=progressbar)
         rows = [_row(at(each.gamma).result) for each in choice.candidates]
         found: Found = rows, at(choice.gamma).draws(model, rng), choice

@@ -29,7 +29,7 @@ from pymc_pacauc.ep.leave_out import LeaveOut
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
-from pymc_pacauc.model.compat import inference_data
+from pymc_pacauc.model.compat import CI_PROB, inference_data
 from pymc_pacauc.model.deployed import draw_dims, draws_first, mean_score
 from pymc_pacauc.model.graph import evaluate_at_draws
 from pymc_pacauc.model.idata import coefficient_labels, labelled
@@ -113,9 +113,7 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
 
 def _choose(names: list[str], var_name: str | None) -> str:
     if not names:
-        raise ValueError(
-            "inclusion_probability needs a pac.SpikeSlab variable; the model has none: every coefficient is included."
-        )
+        raise ValueError("inclusion_probability needs a pac.SpikeSlab variable; without one all are included.")
     if var_name is None and len(names) > 1:
         raise ValueError(f"The model has several SpikeSlab variables; choose one of {names} by var_name=.")
     if var_name is not None and var_name not in names:
@@ -126,9 +124,7 @@ def _choose(names: list[str], var_name: str | None) -> str:
 def _counted(posterior: xr.Dataset, var_name: str | None) -> xr.DataArray:
     names = _sparse_names(posterior)
     if not names:
-        raise ValueError(
-            "result has no draws of indicators (those of a SpikeSlab variable with v0 = 0): pass model= too."
-        )
+        raise ValueError("result has no draws of indicators (of a SpikeSlab variable with v0 = 0): pass model= too.")
     name = _choose(names, var_name)
     return posterior[f"{name}_included"].mean(("chain", "draw")).rename(f"{name}_inclusion")
 
@@ -174,7 +170,7 @@ def summary(
     epsilon : float, default 0.05
         Probability with which the certificate may fail.
     ci_prob : float, default 0.9
-        Probability of central intervals of an approximation, and of scores and ranks.
+        Probability of the intervals: central ones of an approximation, of scores and of ranks; ArviZ's of draws.
     var_names : sequence of str, optional
         Variables of the table; by default all but those with an entry for each observation or very many.
     model : pm.Model, optional
@@ -249,7 +245,7 @@ def summary(
     elif isinstance(fit_result, EPApproximation) and not isinstance(fit_result, NestedApproximation):
         table = _closed_form(fit_result, ci_prob, var_names)
     else:
-        table, omitted = _of_draws(fit_result, result, var_names, options)
+        table, omitted = _of_draws(fit_result, result, var_names, {CI_PROB: ci_prob, **options})
         notes += [f"left out of the table for their size: {', '.join(omitted)}"] if omitted else []
     table.attrs.update(
         method=fitted.method,
@@ -349,9 +345,7 @@ def _report(attrs: dict[str, Any], terms: int) -> str:
     elif terms == 1 and not attrs["estimator"]:
         rows = {measure: "of the mean score, the one to deploy: pass model=, the model of these draws", **rows}
     if given is not None:
-        sure = (
-            f"with probability {1 - given.epsilon:g} ({given.bound}; under the assumptions that the certificate lists)"
-        )
+        sure = f"with probability {1 - given.epsilon:g} ({given.bound}; under the assumptions in the certificate)"
         rows[f"certified {measure}"] = f"{given.auc:.4f} of the randomised score, {sure}"
     if attrs["pairs_used"]:
         rows["pairs used"] = f"{attrs['pairs_used']}, sampled: mean ± {attrs['sampling_error']:.2g} posterior sd"

@@ -266,6 +266,7 @@ def certificate(
         check_model(fitted, model)
     if fitted.comparison == "unordered classes":
         return _of_classes(result, fitted, epsilon, groups, sampling, options | {"selected_from": selected_from})
+    check_certifiable(fitted)
     if groups is not None:
         fitted = fitted.with_groups(_comparison(result, model), groups)
     _check(result, fitted, bound, sampling, tuned_prior)
@@ -376,9 +377,7 @@ TUNED = (
 def check_certifiable(fitted: Provenance) -> None:
     """Refuse comparisons and models for which there is no bound, whatever the posterior."""
     if fitted.terms != 1 and fitted.comparison != "unordered classes":
-        raise ValueError(
-            f"result cannot be certified: its model has {fitted.terms} AUC terms, and a certificate is for one."
-        )
+        raise ValueError(f"result has {fitted.terms} AUC terms, and a certificate is for one.")
     if not fitted.only_auc:
         raise ValueError(
             "result cannot be certified: its model has a likelihood or a potential besides the AUC term, so that log Z "
@@ -435,21 +434,16 @@ def _check(result: Any, fitted: Provenance, bound: str, sampling: str, tuned_pri
             'bound="matchings" and sampling="iid" are for observations that are independent, not for groups of them: '
             'use bound="kl" (or "catoni", "linear") with sampling="labels".'
         )
-    check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError(f'A certified AUC needs ties="half"; these draws have ties={fitted.ties!r}.')
     if sampling == "iid" and fitted.compared == 0.0:
         raise ValueError('sampling="iid" is for pairs of equal weight; use sampling="labels".')
-    if math.isinf(result.divergence.value):
+    if not math.isfinite(result.divergence.value):
+        infinite = "is infinite: the prior gives some coefficients a sign or a range, which a Gaussian leaves"
         raise ValueError(
-            "The prior gives some coefficients a sign or a range, but the Gaussian approximation has mass outside of "
-            "it: its divergence from the prior is infinite, and there is no certificate. Certify the exact posterior, "
-            "sampled by pm.sample(step=pac.TemperingSMC())."
-        )
-    if math.isnan(result.divergence.value):
-        raise ValueError(
-            "The divergence of this approximation from its prior has no closed form: certify the exact posterior, "
-            "sampled by pm.sample(step=pac.TemperingSMC())."
+            "result cannot be certified: the divergence of this approximation from its prior "
+            f"{infinite if math.isinf(result.divergence.value) else 'has no closed form'}. Certify the exact "
+            "posterior, sampled by pm.sample(step=pac.TemperingSMC())."
         )
     if fitted.tuned_prior and tuned_prior == "refuse":
         raise ValueError(
@@ -485,9 +479,7 @@ def _of_classes(
     )
     problem = fit.problem
     if problem.sites is not None:
-        raise ValueError(
-            f"M, of unordered classes, is certified for Gaussian priors; that of result is {problem.sites.name}."
-        )
+        raise ValueError(f"M, of unordered classes, needs a Gaussian prior; that of result is {problem.sites.name}.")
     number, n, found = fitted.terms, problem.n // fitted.terms, []
     for k in range(number):
         rows = np.arange(n) + k * n
@@ -511,17 +503,13 @@ def _of_classes(
 
 def _mean_of_classes(found: list[Certificate], epsilon: float, gamma: float) -> Certificate:
     """Certify M by the mean of the classes' certificates, each at epsilon / K; ``gamma`` multiplies 1 - M."""
-
-    def mean(name: str) -> float:
-        return float(np.mean([getattr(each, name) for each in found]))
-
     errors = [each.monte_carlo for each in found if each.monte_carlo]
     sentence = f"Each of the {len(found)} scores is certified at epsilon / {len(found)}; M is their mean."
+    aucs = ("auc", "mean_score_auc", "empirical_auc")
+    means: dict[str, Any] = {name: float(np.mean([getattr(each, name) for each in found])) for name in aucs}
     return replace(
         found[0],
-        auc=mean("auc"),
-        mean_score_auc=mean("mean_score_auc"),
-        empirical_auc=mean("empirical_auc"),
+        **means,
         divergence=sum(each.divergence for each in found),
         m=min(each.m for each in found),
         comparison="unordered classes",
@@ -554,7 +542,9 @@ def _sizes(certified: Certificate) -> str:
     return said + (f", in {certified.groups} groups" if certified.groups else "")
 
 
-def _independence(fitted: Provenance) -> str:
+def _independence(fitted: Provenance, sampling: str) -> str:
+    if sampling == "iid":
+        return "Assumes that observations, with their labels, are independent and identically distributed."
     if fitted.groups:
         return (
             f"Assumes that, given the labels, the {fitted.groups} groups are independent (observations of one may "
@@ -572,20 +562,15 @@ def _independence(fitted: Provenance) -> str:
 
 def _assumptions(fitted: Provenance, sampling: str, selected_from: int) -> list[str]:
     """Return the conditions of the bound that follow from the record of a fit, in words."""
-    sentences = [
-        _independence(fitted)
-        if sampling == "labels"
-        else "Assumes that observations, with their labels, are independent and identically distributed.",
-        "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them, by evidence "
-        "or otherwise, beyond the choice counted next."
-        if selected_from > 1
-        else "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them. Choosing "
-        "gamma costs nothing; for the best of G priors pass selected_from=G.",
-    ]
+    fixed = "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them"
+    sentences = [_independence(fitted, sampling)]
     if selected_from > 1:
-        sentences.append(
-            f"Covers a choice among {selected_from} priors or settings: each is certified at epsilon / {selected_from}."
-        )
+        sentences += [
+            f"{fixed}, by evidence or otherwise, beyond the choice counted next.",
+            f"Covers a choice among {selected_from} priors or settings, each certified at epsilon / {selected_from}.",
+        ]
+    else:
+        sentences += [f"{fixed}. Choosing gamma costs nothing; for the best of G priors pass selected_from=G."]
     if fitted.tuned_prior:
         sentences.insert(0, "NO GUARANTEE: the prior was tuned on these data.")
     if fitted.own_scales:

@@ -32,7 +32,7 @@ from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.certify import bounds
 from pymc_pacauc.certify.certificate import TUNED
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
-from pymc_pacauc.comparison.pairs import Pairs, bipartite
+from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size, group_codes
 from pymc_pacauc.ep.posterior import NaturalGaussian
@@ -44,7 +44,7 @@ from pymc_pacauc.model.read import ModelProblem, problem_of
 from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.numerics import SEED, FloatArray, Mask, check_probability, check_whole
 from pymc_pacauc.problem.problem import Problem, two_class_mask
-from pymc_pacauc.problem.provenance import Provenance, fingerprint, looks_standardized, pair_fingerprint
+from pymc_pacauc.problem.provenance import fingerprint, looks_standardized, of_comparisons, pair_fingerprint
 
 # s and kappa, in standard deviations of the part's posterior. In simulations of 100 and 200 rows ``mean_score_auc`` is
 # 0.63 on average; with s or kappa doubled 0.47 and 0.56, halved 0.61 and 0.61.
@@ -413,9 +413,7 @@ def split(
         raise ValueError(TUNED)
     positive = two_class_mask(problem)
     if problem.sites is not None:
-        raise ValueError(
-            f"model must have a Gaussian prior, for a split certificate; that of this one is {problem.sites.name}."
-        )
+        raise ValueError(f"model must have a Gaussian prior, to be certified; it is {problem.sites.name}.")
     rng = np.random.default_rng(random_seed)
     codes = None if groups is None else group_codes(groups, positive.size)
     in_part = _part_of(positive, share, rng) if codes is None else _groups_of(positive, codes, share, rng)
@@ -447,19 +445,8 @@ def split(
     if source is None:
         return found
     of_part, of_whole = (EPApproximation(each, source) for each in (part, whole))
-    of_part.fitted_to = _of_part(of_part.fitted_to, part.problem.pairs, in_part)
+    pairs = part.problem.pairs  # of fewer rows than the model has, chosen by class: their labels are no random sample
+    own = of_comparisons([pairs.on_rows(np.flatnonzero(in_part))])
+    own |= {"compared": 0.0, "pairs": pair_fingerprint([pairs])}
+    of_part.fitted_to = replace(of_part.fitted_to, data=fingerprint([in_part, np.array(of_part.fitted_to.data)]), **own)
     return replace(found, part=of_part, whole=of_whole)
-
-
-def _of_part(record: Provenance, pairs: Pairs, in_part: NDArray[np.bool_]) -> Provenance:
-    """Return the record of a fit to the part, whose rows are fewer than those of the model."""
-    [block] = pairs.blocks
-    return replace(
-        record,
-        n_pos=block.positive.size,
-        n_neg=block.negative.size,
-        m_eff=effective_size(pairs),
-        compared=0.0,
-        data=fingerprint([in_part, np.array(record.data)]),
-        pairs=pair_fingerprint([pairs]),
-    )

@@ -112,9 +112,8 @@ def matching_groups(positive: Mask) -> MatchingGroups:
     classes = [np.flatnonzero(positive), np.flatnonzero(~positive)]
     number = math.ceil(min(map(len, classes)) / LARGEST_GROUP)
     if number == 0:
-        raise ValueError(
-            f"y must have rows of both classes; got {len(classes[0])} positive, {len(classes[1])} negative."
-        )
+        sizes = f"{len(classes[0])} positive, {len(classes[1])} negative"
+        raise ValueError(f"y must have rows of both classes; got {sizes}.")
     rng = np.random.default_rng(0)
     parts = [np.array_split(rng.permutation(rows) if number > 1 else rows, number) for rows in classes]
     return MatchingGroups(positive, tuple(np.concatenate(both) for both in zip(*parts, strict=True)))
@@ -284,13 +283,7 @@ def bound_of_draws(
 
 
 def mean_log_moment(
-    scores: GaussianScores,
-    grouping: MatchingGroups,
-    beta: float,
-    *,
-    limit: float,
-    delta: float,
-    rng: np.random.Generator,
+    scores: GaussianScores, grouping: MatchingGroups, beta: float, limit: float, delta: float, rng: np.random.Generator
 ) -> tuple[float, float, int]:
     """Estimate E[L] from draws; return it, a lower bound that fails with probability ``delta``, and the draws."""
     expected = grouping.m * scores.risk(_matched_pairs(grouping))

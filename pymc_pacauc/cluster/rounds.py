@@ -11,7 +11,6 @@ import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -196,10 +195,9 @@ def run_chains(
     path = prior_path(problem)
     if start is not None:
         path = bridge_path(path, start.posterior.mean, start.posterior.covariance)
-    run = partial(_run, settings=Settings() if settings is None else settings)
-    held = hold(client, [path])  # sent once
-    seeds = np.random.SeedSequence(random_seed).spawn(chains)
-    return gather(client, [future for seed in seeds for future in submit(client, run, held, seed)])
+    [held] = hold(client, [path])  # sent once
+    each = [(held, seed) for seed in np.random.SeedSequence(random_seed).spawn(chains)]
+    return gather(client, submit(client, _run, each, settings or Settings()))
 
 
 def _run(path: Any, seed: np.random.SeedSequence, settings: Settings) -> State:

@@ -251,17 +251,17 @@ def fit_rows(
     check_worth(n_pos * n_neg)
     within = int(np.prod(counts, axis=1).sum())
     _check_pairs(pairs, 2 * LEAST_ROWS * within / (n_pos + n_neg))
-    run = _Rows(client, submit(client, on_worker.prepare, raw, prior, gamma), gamma, n_pos * n_neg, within)
+    parts = submit(client, on_worker.prepare, raw, prior, gamma)
     del raw  # loaded again if a worker dies; until then there is no need for two copies
     # The attributes of a problem that gaussian_iteration uses
-    weight = SimpleNamespace(total_weight=float(run.total))
-    target = cast(Problem, SimpleNamespace(gamma=gamma, pairs=weight, scale_free=not np.any(prior.mean)))
+    every = SimpleNamespace(n_pairs=n_pos * n_neg, total_weight=float(n_pos * n_neg))
+    target = cast(Problem, SimpleNamespace(gamma=gamma, pairs=every, scale_free=not np.any(prior.mean)))
     groups = max(1.0, within / (ACCURACIES["fit"].pairs_per_row * (n_pos + n_neg) if pairs is None else float(pairs)))
-    seeds = np.random.SeedSequence(random_seed)
+    run = _Rows(client, parts, target, within, groups, np.random.SeedSequence(random_seed))
     q, sweeps = standard_gaussian(prior.mean.size), 0
     for stage in range(2):
-        sampled = run.rows_in_groups(on_worker.sample_rows, seeds, None if stage == 0 else q.mean, groups)
-        used = sum(gather(client, submit(client, COUNT, sampled)))
+        sampled = run.sampled(None if stage == 0 else q.mean)
+        used = run.count(sampled)
         solution = solve_fixed_point(
             gaussian_iteration(target, 1.0, partial(run.sums, sampled)),
             q,
@@ -273,12 +273,12 @@ def fit_rows(
         )
         q, sweeps = solution.point, sweeps + len(solution.history)
     error, said = EXACT, ""
-    if used < run.total:
-        error, said = _error(run, target, q, solution.seen.log_evidence, groups, seeds, max_sweeps)
+    if used < every.n_pairs:
+        error, said = run.error(q, solution.seen.log_evidence, max_sweeps)
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, or lower gamma."
     warn_of("EP", solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=3)
-    warn_of_subsample(error, int(used), run.total, said, "Ask for more pairs, in larger parts.", stacklevel=3)
+    warn_of_subsample(error, used, every.n_pairs, said, "Ask for more pairs, in larger parts.", stacklevel=3)
     covariance = prior.whiten_rows(prior.whiten_rows(q.covariance).T)
     return RowsFit(
         mean=prior.color(q.mean),
@@ -290,7 +290,7 @@ def fit_rows(
         history=solution.history,
         n_pos=n_pos,
         n_neg=n_neg,
-        pairs_used=int(used),
+        pairs_used=used,
         sampling_error=error,
         natural=q,
         prior=prior,
@@ -299,64 +299,59 @@ def fit_rows(
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows on the workers, in ``parts``; numbers of all pairs (``total``) and of pairs ``within`` parts."""
+    """Rows on the workers, in ``parts``, of the problem ``target``, with ``within`` pairs within parts."""
 
     client: Client
     parts: list[Future]
-    gamma: float
-    total: int
+    target: Problem
     within: int
+    groups: float
+    seeds: np.random.SeedSequence
 
-    def rows_in_groups(
-        self, function: Callable[..., Any], seeds: np.random.SeedSequence, *arguments: Any
-    ) -> list[Future]:
+    def in_groups(self, function: Callable[..., Any], *arguments: Any) -> list[Future]:
         """Group or split the rows of every part, each with its own seed."""
-        each = list(zip(self.parts, seeds.spawn(len(self.parts)), strict=True))
+        each = list(zip(self.parts, self.seeds.spawn(len(self.parts)), strict=True))
         return submit(self.client, function, each, *arguments)
+
+    def sampled(self, direction: FloatArray | None) -> list[Future]:
+        """Sample pairs of every part along the scores in a direction, or at random."""
+        return self.in_groups(on_worker.sample_rows, direction, self.groups)
+
+    def count(self, sampled: list[Future]) -> int:
+        return int(sum(gather(self.client, submit(self.client, COUNT, sampled))))
 
     def sums(self, sampled: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
         """Estimate the sums over all pairs from those sampled, in one round; each counts ``stands_for`` times."""
-        each = self.total / self.within if stands_for is None else stands_for
+        number = self.target.pairs.n_pairs
+        each = number / self.within if stands_for is None else stands_for
         both = list(zip(self.parts, sampled, strict=True))
-        return total(self.client, both, q, gamma=self.gamma / self.total, stands_for=each)
+        return total(self.client, both, q, gamma=self.target.gamma / number, stands_for=each)
 
+    def error(self, q: NaturalGaussian, log_evidence: float, max_sweeps: int) -> tuple[SamplingError, str]:
+        """Estimate the error of the subsample and of the division into parts; also return a warning of the latter."""
+        known, times = (self.target, q, log_evidence), other_samples(q.mean.size)
+        others = [partial(self.sums, self.sampled(q.mean)) for _ in range(times)]
+        error = error_of_sampling(*known, others, 1.0)
+        if not (error.mean <= LINEAR_ERROR and q.mean.size > LENGTH_MATTERS):
+            error = error_of_sampling(*known, others, 1.0, tolerance=FINE_TOLERANCE, max_sweeps=max_sweeps)
+        outside = 1.0 - self.within / self.target.pairs.n_pairs
+        if not outside:
+            return error, ""
+        into = max(2, math.ceil(self.groups))
 
-def _error(
-    run: _Rows,
-    target: Problem,
-    q: NaturalGaussian,
-    log_evidence: float,
-    groups: float,
-    seeds: np.random.SeedSequence,
-    max_sweeps: int,
-) -> tuple[SamplingError, str]:
-    """Estimate the error of the subsample and of the division into parts; return it, and a warning of the latter."""
+        def split_sums(q: NaturalGaussian) -> SiteSums:
+            split = self.in_groups(on_worker.split_rows, into)
+            return self.sums(split, q, self.target.pairs.n_pairs / max(self.count(split), 1))
 
-    times = other_samples(q.mean.size)
-    others = [partial(run.sums, run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups)) for _ in range(times)]
-    error = error_of_sampling(target, q, log_evidence, others, 1.0)
-    if not (error.mean <= LINEAR_ERROR and q.mean.size > LENGTH_MATTERS):
-        refit = {"tolerance": FINE_TOLERANCE, "max_sweeps": max_sweeps}
-        error = error_of_sampling(target, q, log_evidence, others, 1.0, **refit)
-    if run.within == run.total:
-        return error, ""
-    into = max(2, math.ceil(groups))
-    share = (1.0 - run.within / run.total) / (into - 1)
-
-    def split_sums(q: NaturalGaussian) -> SiteSums:
-        split = run.rows_in_groups(on_worker.split_rows, seeds, into)
-        used = sum(gather(run.client, submit(run.client, COUNT, split)))
-        return run.sums(split, q, run.total / max(used, 1))
-
-    found = deviations(target, q, log_evidence, [split_sums] * times, 1.0)
-    of_parts = [math.sqrt(share * float(np.mean(each.var(axis=0, ddof=1)))) for each in found]
-    total = SamplingError(math.hypot(error.log_evidence, of_parts[0]), math.hypot(error.mean, of_parts[1]))
-    if of_parts[1] <= LINEAR_ERROR:
-        return total, ""
-    return total, (
-        f"The division of rows into parts leaves an error of about {of_parts[1]:.2g} posterior standard deviations in "
-        "the mean, to first order: it may be several times as large. Write the rows into fewer, larger parts."
-    )
+        found = deviations(*known, [split_sums] * times, 1.0)
+        of_parts = [math.sqrt(outside / (into - 1) * float(np.mean(each.var(axis=0, ddof=1)))) for each in found]
+        both = SamplingError(math.hypot(error.log_evidence, of_parts[0]), math.hypot(error.mean, of_parts[1]))
+        if of_parts[1] <= LINEAR_ERROR:
+            return both, ""
+        return both, (
+            f"The division of rows into parts leaves an error of about {of_parts[1]:.2g} posterior standard deviations "
+            "in the mean, to first order: it may be several times as large. Write the rows into fewer, larger parts."
+        )
 
 
 def _check_pairs(pairs: int | None, least: float) -> None:
@@ -389,11 +384,11 @@ def _of_dask_array(client: Client, X: Any, y: Any) -> list[Future]:
     if np.shape(y) != X.shape[:1]:
         raise ValueError(f"y must be a label for each of {X.shape[0]} rows; got shape {np.shape(y)}.")
     X = X.rechunk({1: X.shape[1]})
+    blocks = client.compute(X.to_delayed().ravel().tolist())
     if hasattr(y, "to_delayed"):
         labels = client.compute(y.rechunk((X.chunks[0],)).to_delayed().ravel().tolist())
     else:
         labels = hold(client, np.split(np.asarray(y), np.cumsum(X.chunks[0])[:-1]))
-    blocks = client.compute(X.to_delayed().ravel().tolist())
     return [client.submit(tuple, [*each], pure=False) for each in zip(blocks, labels, strict=True)]
 
 

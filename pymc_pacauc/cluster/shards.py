@@ -13,6 +13,7 @@ the shorter one are in several shards.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ import numpy as np
 from distributed import Client
 
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, submit
+from pymc_pacauc.comparison.kinds import by_stratum
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.comparison.subsample import SampledPairs, sample_pairs
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
@@ -85,31 +87,24 @@ def all_of(pairs: Pairs) -> SampledPairs:
 
 
 def shards(problem: Problem, count: int) -> list[Problem]:
-    """Divide the pairs of a problem into ``count`` shards of about equal numbers of pairs."""
+    """Divide the pairs of a problem into ``count`` shards of about equal numbers of pairs, or fewer."""
     space = problem.scores.reduced
-    most = -(-problem.pairs.n_pairs // count)
-    pieces = [piece for block in problem.pairs.blocks for piece in _pieces(block, most)]
-    shares: list[list[Block]] = [[] for _ in range(min(count, len(pieces)))]
-    load = np.zeros(len(shares))
-    for piece in sorted(pieces, key=lambda piece: -piece.n_pairs):  # largest first, each to the smallest shard
-        k = int(np.argmin(load))
-        shares[k].append(piece)
-        load[k] += piece.n_pairs
+    shares: dict[int, list[Block]] = defaultdict(list)
+    most, before = -(-problem.pairs.n_pairs // count), 0
+    for block in problem.pairs.blocks:
+        rows, columns = block.positive.size, block.negative.size
+        # shard of each row of the longer side, whose pairs with the shorter one stay together
+        place = (before + min(rows, columns) * np.arange(max(rows, columns))) // most
+        before += block.n_pairs
+        for part in np.split(np.arange(place.size), np.flatnonzero(np.diff(place)) + 1):
+            piece = block.take(part, slice(None)) if rows >= columns else block.take(slice(None), part)
+            shares[place[part[0]]].append(piece)
     found = []
-    for share in shares:
-        rows = np.unique(np.concatenate([index for block in share for index in (block.positive, block.negative)]))
-        pairs = Pairs(problem.n, tuple(share)).on_rows(rows)
-        found.append(part_of_problem(space.design[rows], space.offset[rows], pairs, problem.gamma, problem.ties))
+    for blocks in shares.values():
+        used = np.unique(np.concatenate([index for block in blocks for index in (block.positive, block.negative)]))
+        pairs = Pairs(problem.n, tuple(blocks)).on_rows(used)
+        found.append(part_of_problem(space.design[used], space.offset[used], pairs, problem.gamma, problem.ties))
     return found
-
-
-def _pieces(block: Block, most: int) -> Iterator[Block]:
-    """Divide a block along its longer side into pieces of at most about ``most`` pairs."""
-    rows, columns = block.positive.size, block.negative.size
-    step = max(1, most // min(rows, columns))
-    for start in range(0, max(rows, columns), step):
-        part = slice(start, start + step)
-        yield block.take(part, slice(None)) if rows >= columns else block.take(slice(None), part)
 
 
 @contextmanager
@@ -167,9 +162,4 @@ def split_rows(problem: Problem, seed: np.random.SeedSequence, groups: int) -> S
     """Split the rows of a part at random into groups of equal size, as if these were parts."""
     group_of = np.random.default_rng(seed).permutation(np.arange(problem.n) % groups)
     [block] = problem.pairs.blocks
-    sides = []
-    for index in (block.positive, block.negative):
-        ends = np.cumsum(np.bincount(group_of[index], minlength=groups))[:-1]
-        sides.append(np.split(np.argsort(group_of[index], kind="stable"), ends))
-    blocks = tuple(block.take(*rows) for rows in zip(*sides, strict=True) if all(map(len, rows)))
-    return all_of(replace(problem.pairs, blocks=blocks))
+    return all_of(replace(problem.pairs, blocks=tuple(by_stratum(block, group_of))))

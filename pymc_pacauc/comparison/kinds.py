@@ -260,14 +260,14 @@ def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
     Pairs(n=5, blocks=[1 x 1, 1 x 1])
     """
     codes = label_codes("strata", strata, pairs.n)
-    blocks = [part for block in pairs.blocks for part in _by_stratum(block, codes)]
+    blocks = [part for block in pairs.blocks for part in by_stratum(block, codes)]
     if not blocks:
         raise ValueError("strata leaves no pair to compare: each stratum has one class only.")
     used = np.unique(np.concatenate([codes[block.positive[:1]] for block in blocks])).size
     return replace(pairs, blocks=tuple(blocks), skipped_strata=int(codes.max()) + 1 - used)
 
 
-def _by_stratum(block: Block, codes: NDArray[np.intp]) -> list[Block]:
+def by_stratum(block: Block, codes: NDArray[np.intp]) -> list[Block]:
     """Split a block into those of its pairs within each stratum."""
     rows, columns = codes[block.positive], codes[block.negative]
     row_order, column_order = np.argsort(rows, kind="stable"), np.argsort(columns, kind="stable")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 ARVIZ_1 = not version("arviz").startswith("0.")  # parts of 1.x can be installed beside 0.x, where PyMC 5 ignores them
+CI_PROB = "ci_prob" if ARVIZ_1 else "hdi_prob"  # the argument of arviz.summary that says how wide its intervals are
 
 
 def dataset(

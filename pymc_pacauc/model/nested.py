@@ -535,7 +535,7 @@ class NestedApproximation(EPApproximation):
         if outer := [k for value in self.hyper.layout.values for k in place[value.name]]:
             dirac = any(each.dirac for each in self.source.independent)  # indicators are cut at p: no other p will do
             lattice = None if dirac else nested.lattice
-            phi = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
+            phi = nested.phi[chosen] if lattice is None else lattice.draw(chosen, rng)
             values[:, outer] = phi
         return values, risk, log_weights
 

@@ -37,14 +37,12 @@ PARTICLES_PER_DIMENSION = 10  # fewer, and a covariance fitted to the particles 
 
 def squares(x: FloatArray) -> FloatArray:
     """Compute the squared length of each row."""
-    lengths: FloatArray = np.einsum("ij,ij->i", x, x)
-    return lengths
+    return np.asarray(np.einsum("ij,ij->i", x, x))
 
 
 def unit(x: FloatArray) -> FloatArray:
     """Scale the rows of x to length one."""
-    scaled: FloatArray = x / np.sqrt(squares(x))[:, None]
-    return scaled
+    return np.asarray(x / np.sqrt(squares(x))[:, None])
 
 
 def stratified_radii(size: int, d: int, rng: np.random.Generator) -> FloatArray:
@@ -53,8 +51,7 @@ def stratified_radii(size: int, d: int, rng: np.random.Generator) -> FloatArray:
     Every length has the exact distribution, and averages over the particles have less noise from the lengths.
     """
     strata = (rng.permutation(size) + rng.random(size)) / size
-    radii: FloatArray = np.sqrt(2.0 * special.gammaincinv(0.5 * d, strata))  # quantiles of chi_d
-    return radii
+    return np.asarray(np.sqrt(2.0 * special.gammaincinv(0.5 * d, strata)))  # quantiles of chi_d
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +91,7 @@ class Fit:
         """Compute ``z[N, d]`` with x = m + L z."""
         if self.factor.ndim == 1:
             return (x - self.mean) / self.factor
-        solved: FloatArray = linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T
-        return solved
+        return np.asarray(linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T)
 
     def restore(self, z: FloatArray) -> FloatArray:
         """Compute ``x[N, d]`` = m + L z, the inverse of :meth:`standardise`."""
@@ -115,8 +111,7 @@ class Fit:
         if np.isfinite(nu):
             constant = special.gammaln((nu + d) / 2) - special.gammaln(nu / 2) - d / 2 * np.log(nu * np.pi)
         log_scale = np.log(self.factor if self.factor.ndim == 1 else np.diag(self.factor)).sum()
-        log_density: FloatArray = constant - log_scale + self._log_kernel(squares(self.standardise(x)))
-        return log_density
+        return np.asarray(constant - log_scale + self._log_kernel(squares(self.standardise(x))))
 
     def _log_kernel(self, squared_length: FloatArray) -> FloatArray:
         """Compute the log-density up to a constant, as a function of |z|^2."""
@@ -200,14 +195,12 @@ class GnomonicChart:
         lifted = np.empty((len(w), self.pole.size))
         lifted[:, 0] = -np.copysign(1.0, self.pole[0])  # the reflection sends this to the pole
         lifted[:, 1:] = w
-        sphere: FloatArray = self._reflect(lifted) * (length / np.sqrt(1.0 + squares(w)))[:, None]
-        return sphere
+        return np.asarray(self._reflect(lifted) * (length / np.sqrt(1.0 + squares(w)))[:, None])
 
     def log_uniform(self, w: FloatArray) -> FloatArray:
         """Compute the normalised log-density, in the plane, of a uniformly distributed line."""
         half = self.pole.size / 2
-        log_density: FloatArray = special.gammaln(half) - half * np.log(np.pi) - half * np.log1p(squares(w))
-        return log_density
+        return np.asarray(special.gammaln(half) - half * np.log(np.pi) - half * np.log1p(squares(w)))
 
 
 def direction_fit(mean: FloatArray, covariance: FloatArray) -> tuple[GnomonicChart, Fit]:

@@ -26,7 +26,7 @@ are only drawn from the fit. A fit that is too narrow would lose the tails of th
 particles are drawn from a t distribution around it (:mod:`pymc_pacauc.smc.coordinates`), and a small share of them from
 the prior (a *defensive mixture*), which bounds the weights. Use: ``bridge_path(prior_path(problem),
 fit.posterior.mean, fit.posterior.covariance)``. Each path makes its own bridge (``Path.bridge``), in its own
-coordinates by default. Directions are bridged in a chart of the sphere (:class:`ChartPath`): a Gaussian cannot
+coordinates by default. Directions are bridged in a chart of the sphere (:class:`ChartBridge`): a Gaussian cannot
 represent a chi-distributed length, so that in space most draws of even the best fit have small weights.
 
 *Any other target* is a subclass of :class:`Path` with ``draw`` and ``evaluate``, for example of a Laplace prior:
@@ -249,19 +249,27 @@ class Bridge(Path):
     from_prior = False
 
     def __init__(self, path: Path, fit: Fit):
-        super().__init__(path.dimension, path.gamma, coefficients=path.coefficients, absorbed=path.absorbed)
+        super().__init__(fit.dimension, path.gamma, coefficients=path.coefficients, absorbed=path.absorbed)
         self.path, self.fit, self.base = path, fit, fit.around(5.0 + fit.dimension)
+
+    def draw_prior(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Draw ``x[size, D]`` exactly from the prior."""
+        return self.path.draw(size, rng)
+
+    def from_the_prior(self, x: FloatArray) -> Energies:
+        """Compute the energies of ``x[N, D]`` on the path from the prior."""
+        return self.path.evaluate(x)
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         x = self.base.draw(size, rng)  # (size, D)
         guard = rng.random(size) < DEFENSIVE_SHARE
         if guard.any():
-            x[guard] = self.path.draw(int(guard.sum()), rng)
+            x[guard] = self.draw_prior(int(guard.sum()), rng)
         return x
 
     @np.errstate(under="ignore")
     def evaluate(self, x: FloatArray) -> Energies:
-        log_prior, log_tilt, risk = self.path.evaluate(x)
+        log_prior, log_tilt, risk = self.from_the_prior(x)
         log_mixture = np.logaddexp(np.log1p(-DEFENSIVE_SHARE) + self.base.logp(x), np.log(DEFENSIVE_SHARE) + log_prior)
         return Energies(log_mixture, log_prior + self.path.end * log_tilt - log_mixture, risk)
 
@@ -276,15 +284,6 @@ class Bridge(Path):
 
     def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self.path.log_density(theta, risk)
-
-    def embed(self, x: FloatArray) -> FloatArray:
-        return self.path.embed(x)
-
-    def gaussian(self, x: FloatArray, weights: FloatArray) -> Fit:
-        return self.path.gaussian(x, weights)
-
-    def around(self, fit: Fit) -> Fit:
-        return self.path.around(fit)
 
 
 # -- scores that are affine in Gaussian variables ----------------------------------------------------------------------
@@ -379,8 +378,7 @@ class DirectionPath(LinearPath):
 
     def positive(self, risk: FloatArray, temperature: float) -> FloatArray:
         """Compute the probability of +u, of the given risk, given the line through u."""
-        probability: FloatArray = special.expit(temperature * (self.antipodal_sum - 2.0 * risk))
-        return probability
+        return np.asarray(special.expit(temperature * (self.antipodal_sum - 2.0 * risk)))
 
     def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
         risk = population.energies.risk
@@ -405,25 +403,26 @@ class DirectionPath(LinearPath):
         m, V = self.reduced_moments(mean, covariance)
         if self.dimension == 1 or not m.any():  # there is no chart
             return Bridge(LinearPath(self.problem), Fit(m, *positive_factor(V)))
-        chart, fit = coordinates.direction_fit(m, V)
-        return Bridge(ChartPath(self, chart, fit), fit)
+        return ChartBridge(self, *coordinates.direction_fit(m, V))
 
 
-class ChartPath(Path):
-    """Path from uniform lines through the origin to the posterior of the line through u, in a gnomonic chart.
+class ChartBridge(Bridge):
+    """Path from a ``fit`` of the line through u to its posterior, in a gnomonic chart.
 
-    A point of the chart is the line through u and -u: the target's density is the sum over both signs, and the sign is
-    drawn at the end from its exact conditional distribution.
+    A point of the chart is the line through u and -u, uniformly distributed under the prior: the target's density is
+    the sum over both signs, and the sign is drawn at the end from its exact conditional distribution.
     """
 
-    def __init__(self, path: DirectionPath, chart: GnomonicChart, fit: Fit):
-        super().__init__(path.dimension - 1, path.gamma, coefficients=path.coefficients, absorbed=path.absorbed)
-        self.path, self.chart, self.fit = path, chart, fit
+    path: DirectionPath
 
-    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+    def __init__(self, path: DirectionPath, chart: GnomonicChart, fit: Fit):
+        super().__init__(path, fit)
+        self.chart = chart
+
+    def draw_prior(self, size: int, rng: np.random.Generator) -> FloatArray:
         return self.chart.to_plane(self.path.draw(size, rng))[0]
 
-    def evaluate(self, x: FloatArray) -> Energies:
+    def from_the_prior(self, x: FloatArray) -> Energies:
         """Compute the energies of lines; the tilt, not linear in the temperature, is that of the target."""
         risk = self.path.risk(self.chart.to_sphere(x))
         opposite = self.path.antipodal_sum - risk
@@ -435,9 +434,6 @@ class ChartPath(Path):
         u = self.chart.to_sphere(population.x)
         chosen = self.path.refresh(replace(population, x=u, energies=self.path.evaluate(u)), self.gamma, rng)
         return self.path.finish(chosen, rng)
-
-    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return self.path.log_density(theta, risk)
 
     def embed(self, x: FloatArray) -> FloatArray:
         """Return directions: chart coordinates far from the pole vary by orders of magnitude for similar directions."""

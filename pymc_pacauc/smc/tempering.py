@@ -42,6 +42,7 @@ from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import (
     FloatArray,
+    check_choice,
     check_probability,
     check_whole,
     effective_sample_size,
@@ -172,8 +173,7 @@ class Settings:
         check_whole("max_moves", self.max_moves)
         check_probability("ess_threshold", self.ess_threshold)
         check_probability("decorrelation", self.decorrelation)
-        if self.move not in ("auto", *MOVES):
-            raise ValueError(f"move must be one of {', '.join(map(repr, ('auto', *MOVES)))}; got {self.move!r}.")
+        check_choice("move", self.move, ("auto", *MOVES))
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,10 +60,9 @@ from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import ACCURACIES, GAMMA_STEP
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.fitting import fit, fits_along
 from pymc_pacauc.numerics import DRAWS, FloatArray, check_probability, slices
 from pymc_pacauc.problem.problem import Problem, two_class_mask
-from pymc_pacauc.theorems import default_gamma
 from pymc_pacauc.tune.gamma import MANY_ROWS, content_order, pairs_of_few
 
 MOST_FITS = 12  # of the search for gamma; it takes about five
@@ -130,23 +129,24 @@ def coverage_gamma(
     >>> choice.settled, bool(30 < choice.gamma < 3000)
     (True, True)
     """
-    positive = _check(problem, level)
-    gamma = default_gamma(int(positive.sum()), int((~positive).sum()))
-    largest = float(problem.pairs.n_pairs)
+    _check(problem, level)
     path: list[Sandwich] = []
     fits: list[Fit] = []
+
+    def problems() -> Iterator[Problem]:
+        """Yield the problem at the first gamma, and at the next one after each fit that was compared."""
+        yield replace(problem, gamma=4.0 * row_shares(problem.pairs).size)  # theorems.default_gamma
+        while len(path) < MOST_FITS:
+            yield replace(problem, gamma=min(float(problem.pairs.n_pairs), _next(path)))
+
     settled = False
-    while len(path) < MOST_FITS and not settled:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # of intermediate fits; the final one may warn
-            options: Any = {"start": fits[-1] if fits else None, "tolerance": ACCURACIES["estimator"].tolerance}
-            fits.append(fit(replace(problem, gamma=gamma), n_jobs=n_jobs, **options))
-        path.append(sandwich(fits[-1], level))
+    for found in fits_along(problems(), tolerance=ACCURACIES["estimator"].tolerance, n_jobs=n_jobs):
+        fits.append(found)
+        path.append(sandwich(found, level))
         if callback is not None:
             callback(len(path))
-        settled = abs(math.log(path[-1].ratio)) < 0.02
-        if not settled:
-            gamma = min(largest, _next(path))
+        if settled := abs(math.log(path[-1].ratio)) < 0.02:
+            break
     final = fit(fits[-1].problem, start=fits[-1], n_jobs=n_jobs)
     if not settled:
         warnings.warn(
@@ -161,15 +161,13 @@ def coverage_gamma(
 def sandwich(fitted: Fit, level: float = 0.9) -> Sandwich:
     """Compare a posterior's width with the sampling distribution of its mean."""
     problem = fitted.problem
-    positive = _check(problem, level)
+    _check(problem, level)
     q = fitted.posterior.natural
     if not q.mean.any():
         raise ValueError("X gives all rows the same score: there is no direction to calibrate.")
-    scores = _row_gradients(problem, positive, q.mean, q.root)
-    spread = [np.atleast_2d(np.cov(scores[rows], rowvar=False)) / rows.sum() for rows in (positive, ~positive)]
-    toward = q.precision @ q.mean
-    form = q.precision - np.outer(toward, toward) / float(q.mean @ toward)  # of T
-    covariance = problem.gamma**2 * q.covariance @ (spread[0] + spread[1]) @ q.covariance
+    moved = problem.gamma * _unit_shares(_row_shares(problem, q.mean, q.root), problem.pairs, None) @ q.covariance
+    form = q.precision - np.outer(q.shift, q.shift) / float(q.mean @ q.shift)  # of T
+    covariance = moved.T @ moved
     root = linalg.cholesky(covariance + 1e-14 * np.trace(covariance) * np.eye(len(covariance)), lower=True)
     eigenvalues = linalg.eigvalsh(root.T @ form @ root)[1:]  # without that of the scale of theta, which is 0
     rng = np.random.default_rng(0)
@@ -343,8 +341,8 @@ def _of_draws(q: NaturalGaussian, rng: np.random.Generator) -> FloatArray:
     return np.asarray(mean @ mean - np.maximum(draws @ mean, 0.0) ** 2 / np.einsum("ij,ij->i", draws, draws))
 
 
-def _row_gradients(problem: Problem, positive: NDArray[np.bool_], mean: FloatArray, root: FloatArray) -> FloatArray:
-    """Compute minus the mean gradient of the pairs of each row in the reduced coefficients, (n, k).
+def _row_shares(problem: Problem, mean: FloatArray, root: FloatArray) -> FloatArray:
+    """Compute minus the gradient of the risk in the reduced coefficients, summed over the pairs of each row, (n, k).
 
     The mean was fitted to every row, so gradients at it are smaller than at theta*, by the row's leverage h, the trace
     of V times the row's part of the precision. Squares are therefore divided by 1 - h (HC2 of MacKinnon and White,
@@ -352,8 +350,7 @@ def _row_gradients(problem: Problem, positive: NDArray[np.bool_], mean: FloatArr
     """
     space = problem.scores.reduced
     found = _smoothed(space.design, space.design @ mean + space.offset, problem.pairs, root @ root.T)
-    count = np.where(positive, positive.sum(), (~positive).sum())
-    return found.share * (count * (1.0 + 0.5 * problem.gamma * found.leverage))[:, None]
+    return found.share * (1.0 + 0.5 * problem.gamma * found.leverage)[:, None]
 
 
 def _next(path: list[Sandwich]) -> float:
@@ -368,8 +365,8 @@ def _next(path: list[Sandwich]) -> float:
     return last.gamma * float(np.clip(math.exp(step), 1.0 / GAMMA_STEP, GAMMA_STEP))
 
 
-def _check(problem: Problem, level: float) -> NDArray[np.bool_]:
-    """Refuse problems that cannot be calibrated; return the mask of the positive class, (n,)."""
+def _check(problem: Problem, level: float) -> None:
+    """Refuse problems that cannot be calibrated."""
     check_probability("level", level)
     if problem.sites is not None or not problem.scale_free:
         raise ValueError(
@@ -381,4 +378,4 @@ def _check(problem: Problem, level: float) -> NDArray[np.bool_]:
             f"X must have at least two columns, to calibrate gamma; got {problem.d}: the direction of one coefficient "
             "is its sign."
         )
-    return two_class_mask(problem, "gamma can be calibrated to coverage", "Choose it by cross-validation.")
+    two_class_mask(problem, "gamma can be calibrated to coverage", "Choose it by cross-validation.")

@@ -52,7 +52,7 @@ from pymc_pacauc.problem.kernel_features import (
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 from pymc_pacauc.tune.gamma import CENTRE
-from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Point, find_mode
+from pymc_pacauc.tune.nested import DENSITY, FARTHEST, Conditional, Density, Point, find_mode
 
 # Shrinkages that evidence compares, without unit: from nearly Fisher's discriminant to independent coefficients. Twice
 # as many take twice as many fits, and each counts in the certificate.
@@ -315,7 +315,7 @@ def choose_lengthscale(
         density.at(base + np.log(multiple), anew=True)
         density.options["pairs"] = density.points[0].fit.plan.pairs  # as many for all lengthscales
     density.options["accuracy"] = "fit"
-    best = max(density.points, key=lambda point: point.log_density)
+    best = max(density.points, key=DENSITY)
     converged, message = True, "the best of the grid"
     if max_evaluations > 0:
         density.conditional = replace(flat, centre=best.phi)

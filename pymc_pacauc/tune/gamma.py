@@ -39,6 +39,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -175,23 +176,16 @@ def held_out(
     client: Any = None,
 ) -> Candidate:
     """Compute held-out AUCs at ``gamma`` for the folds of each assignment, on threads or the workers of a cluster."""
-    one = partial(_called, {"gamma": gamma, "refine": sweeps, "tolerance": tolerance})
-    workers = min(len(left_out), cores() if n_jobs is None else n_jobs)
+    one = methodcaller("__call__", gamma=gamma, refine=sweeps, tolerance=tolerance)
     if client is not None:
         from pymc_pacauc.cluster.rounds import gather, submit
 
         found = gather(client, submit(client, one, left_out))
-    elif workers == 1:
-        found = list(map(one, left_out))
     else:
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(min(len(left_out), cores() if n_jobs is None else n_jobs)) as pool:
             found = list(pool.map(one, left_out))
     auc, expected = ([getattr(each, name) for each in found] for name in ("group_auc", "group_expected_auc"))
     return Candidate(gamma, np.array(auc), np.array(expected), max(float(each.change.max()) for each in found))
-
-
-def _called(options: dict[str, float], leave_out: Callable[..., LeaveOut]) -> LeaveOut:
-    return leave_out(**options)
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -111,14 +112,21 @@ class Point:
     log_density: float
 
 
+DENSITY = attrgetter("log_density")
+
+
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """Points ``mode + axes @ z``, z = sinh(STRETCH t) / STRETCH, with ``t``, (K, k), on a lattice of given ``step``."""
+    """Points ``mode + axes @ z``, z = sinh(STRETCH t) / STRETCH, with ``t``, (K, k), on a lattice of given ``step``.
+
+    ``rises``, (K, k), are by how much the log density of t rises along each axis, in a step.
+    """
 
     mode: FloatArray
     axes: FloatArray
     t: FloatArray
     step: float
+    rises: FloatArray
 
     @staticmethod
     def stretched(t: FloatArray) -> FloatArray:
@@ -136,18 +144,19 @@ class Lattice:
         return volume
 
     def take(self, index: NDArray[np.intp]) -> Lattice:
-        return replace(self, t=self.t[index])
+        return replace(self, t=self.t[index], rises=self.rises[index])
 
-    def draw(self, index: NDArray[np.intp], weights: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draw points within the cells at ``index``, (N, k), rescaled to the first two moments of the lattice."""
-        nodes, shares = np.polynomial.legendre.leggauss(3)  # moments of a cell along each axis
-        z = self.stretched(self.t[..., None] + 0.5 * self.step * nodes)  # (K, k, 3)
-        first, second = weights @ (z @ shares / 2.0), weights @ (z**2 @ shares / 2.0)
-        exact = self.stretched(self.t)
-        mean = weights @ exact
-        ratio = np.sqrt((weights @ exact**2 - mean**2) / (second - first**2))
-        within = self.t[index] + self.step * (rng.random((index.size, self.mode.size)) - 0.5)
-        return self.mode + (mean + ratio * (self.stretched(within) - first)) @ self.axes.T
+    def draw(self, index: NDArray[np.intp], rng: np.random.Generator) -> FloatArray:
+        """Draw points within the cells at ``index``, (N, k), with an exponential density along each axis.
+
+        Its slope is half that of the density: then means of smooth functions are those of the weighted points to second
+        order in the step, because a weight is the density at the point, not its integral over the cell.
+        """
+        rise = 0.5 * self.rises[index]
+        fall = np.clip(np.abs(rise), 1e-6, 50.0)  # nats across the cell; zero has no truncated exponential
+        away = scipy.stats.truncexpon.rvs(fall, random_state=rng) / fall  # from the side where the density is higher
+        within = self.t[index] + self.step * np.copysign(1.0, rise) * (0.5 - away)
+        return self.mode + self.stretched(within) @ self.axes.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +177,8 @@ class NestedFit:
         Log of the integral of prior x Z, in nats.
     effective : float
         1 / sum(weights^2), the effective number of points.
-    evaluated, failed : int
-        Fits made, and those that did not converge, which are left out.
+    failed : int
+        Number of fits that did not converge, which are left out.
     truncated : bool
         Whether the lattice ended before the density had fallen.
     """
@@ -179,7 +188,6 @@ class NestedFit:
     fits: tuple[Fit, ...]
     mode: Point
     log_evidence: float
-    evaluated: int
     failed: int
     lattice: Lattice | None = None
     truncated: bool = False
@@ -213,15 +221,14 @@ class Density:
     def failed(self) -> int:
         return sum(point.log_density == -np.inf for point in self.points)
 
-    def at(self, phi: FloatArray, near: Point | None = None, *, anew: bool = False) -> Point:
-        """Evaluate the density at phi; the fit starts from that of ``near``, by default of the nearest point so far.
+    def at(self, phi: FloatArray, *, anew: bool = False) -> Point:
+        """Evaluate the density at phi; the fit starts from that of the nearest point so far.
 
         Where pairs are subsampled, it has the pairs of its start, or is to draw them ``anew``.
         """
-        if near is None and self.points:
-            usable = [point for point in self.points if point.fit.converged] or self.points
-            scale = self.conditional.scale
-            near = min(usable, key=lambda point: float(np.sum(((point.phi - phi) / scale) ** 2)))
+        usable = [point for point in self.points if point.fit.converged] or self.points
+        scale = self.conditional.scale
+        near = min(usable, key=lambda point: float(np.sum(((point.phi - phi) / scale) ** 2)), default=None)
         problem = self.conditional.problem_at(phi)
         options = {"tolerance": self.tolerance, **self.options}
         start = None if near is None else _start(near.fit, problem)
@@ -253,7 +260,7 @@ class Density:
             slope = _slope(point.fit, conditional.problem_at(point.phi + move), move[j])
             if slope is None:  # a difference of evidences, which are known to TOLERANCE: 0.05 standard deviations apart
                 wide = 250.0 * move
-                fits = (self.at(point.phi + sign * wide, point).fit for sign in (1.0, -1.0))
+                fits = (self.at(point.phi + sign * wide).fit for sign in (1.0, -1.0))
                 up, down = (each.log_evidence + each.problem.absorbed for each in fits)
                 slope = (up - down) / (2.0 * wide[j])
             found[j] += slope
@@ -322,11 +329,8 @@ def find_mode(
     origin = np.zeros(free.shape[1])
     trace: list[tuple[Point, FloatArray]] = []
 
-    def best() -> Point | None:
-        return max((point for point, _ in trace), key=lambda point: point.log_density, default=None)
-
     def objective(t: FloatArray) -> tuple[float, FloatArray]:
-        point = density.at(conditional.centre + conditional.scale * (free @ t), best())
+        point = density.at(conditional.centre + conditional.scale * (free @ t))
         if point.log_density == -np.inf:
             return -1e10, np.zeros(t.size)
         trace.append((point, free.T @ (density.gradient(point) * conditional.scale)))
@@ -345,10 +349,9 @@ def find_mode(
         ends = {"maxfun": max_evaluations, "gtol": slope / unit, "ftol": gain}
         found = optimize.minimize(descend, origin, jac=True, method="L-BFGS-B", bounds=bounds, options=ends)
         converged, message = bool(found.success), str(found.message)
-    mode = best()
-    if mode is None:
+    if not trace:
         raise ValueError(NOWHERE)
-    return Search(mode, trace, converged, message)
+    return Search(max((point for point, _ in trace), key=DENSITY), trace, converged, message)
 
 
 def integrate(density: Density) -> NestedFit:
@@ -367,8 +370,7 @@ def maximum(density: Density) -> NestedFit:
     listed = density.conditional.values is not None
     mode = _listed(density).mode if listed else find_mode(density, slope=0.01).best
     log_evidence = mode.fit.log_evidence + mode.fit.problem.absorbed
-    only = mode.phi[None], np.ones(1), (mode.fit,)
-    return NestedFit(*only, mode, log_evidence, len(density.points), density.failed)
+    return NestedFit(mode.phi[None], np.ones(1), (mode.fit,), mode, log_evidence, density.failed)
 
 
 def _axes(density: Density, mode: Point) -> FloatArray:
@@ -379,7 +381,7 @@ def _axes(density: Density, mode: Point) -> FloatArray:
     for j in range(k):
         ends = []
         for sign in (1.0, -1.0):
-            point = density.at(mode.phi + sign * step * scale * np.eye(k)[j], mode)
+            point = density.at(mode.phi + sign * step * scale * np.eye(k)[j])
             ends.append(density.gradient(point) * scale if point.log_density > -np.inf else np.full(k, np.nan))
         curvature[j] = -(ends[0] - ends[1]) / (2.0 * step)
     if not np.isfinite(curvature).all():
@@ -392,11 +394,10 @@ def _listed(density: Density) -> NestedFit:
     """Evaluate all values of discrete hyper-parameters."""
     assert density.conditional.values is not None
     points = [density.at(phi) for phi in density.conditional.values]
-    logs = np.array([point.log_density for point in points])
-    if not np.isfinite(logs).any():
+    best = max(points, key=DENSITY)
+    if best.log_density == -np.inf:
         raise ValueError(NOWHERE)
-    best = points[int(np.argmax(logs))]
-    return _mixture(density, best, points, logs)
+    return _mixture(density, best, points, np.array([point.log_density for point in points]))
 
 
 def _lattice(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
@@ -407,21 +408,37 @@ def _lattice(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
     queue = [(-mode.log_density, (0,) * k)]
     moves = [move for move in product((-1, 0, 1), repeat=k) if sum(map(abs, move)) == 1]
     best = mode.log_density
+
+    def lattice(*places: tuple[int, ...]) -> Lattice:
+        return Lattice(mode.phi, axes, step * np.array(places, dtype=float), step, np.zeros((len(places), k)))
+
     while queue and len(found) < MOST_POINTS:
         _, place = heapq.heappop(queue)
         for move in moves:
             beside = tuple(a + b for a, b in zip(place, move, strict=True))
             if beside in found:
                 continue
-            there = Lattice(mode.phi, axes, step * np.array([beside], dtype=float), step).phi[0]
-            point = found[beside] = density.at(there, found[place])
+            point = found[beside] = density.at(lattice(beside).phi[0])
             best = max(best, point.log_density)
             if point.log_density > best - drop:
                 heapq.heappush(queue, (-point.log_density, beside))
-    lattice = Lattice(mode.phi, axes, step * np.array(list(found), dtype=float), step)
-    points = list(found.values())
-    logs = np.array([point.log_density for point in points]) + lattice.log_volume
-    return _mixture(density, mode, points, logs, lattice, truncated=bool(queue))
+    points, whole = list(found.values()), lattice(*found)
+    logs = np.array([point.log_density for point in points]) + whole.log_volume
+    whole = replace(whole, rises=_rises(list(found), logs))
+    return _mixture(density, mode, points, logs, whole, truncated=bool(queue))
+
+
+def _rises(places: list[tuple[int, ...]], logs: FloatArray) -> FloatArray:
+    """Return by how much ``logs`` rise in a step along each axis, (K, k): means over the neighbours that are known."""
+    known = dict(zip(places, np.where(np.isfinite(logs), logs, np.nan), strict=True))
+    heights = [
+        [
+            [known.get((*place[:j], place[j] + side, *place[j + 1 :]), np.nan) for side in (-1, 0, 1)]
+            for j in range(len(place))
+        ]
+        for place in places
+    ]
+    return np.asarray(np.ma.masked_invalid(np.diff(heights)).mean(axis=-1).filled(0.0))
 
 
 def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
@@ -477,7 +494,6 @@ def _mixture(
         tuple(points[i].fit for i in kept),
         mode,
         float(special.logsumexp(logs)),
-        len(density.points),
         density.failed,
         None if lattice is None else lattice.take(kept),
         truncated,
@@ -491,7 +507,7 @@ def _mixture(
     ]
     if beside and found.weights[np.unique(beside)].sum() > 0.02:  # an error of 0.05 sd
         said.append(
-            f"EP did not converge at {found.failed} of {found.evaluated} values of the hyper-parameters, which are "
+            f"EP did not converge at {found.failed} of {len(density.points)} values of the hyper-parameters, which are "
             "left out although their neighbours have weight."
         )
     if truncated:

@@ -24,6 +24,17 @@ def test_against_scikit_learn(seed, n, levels):
     assert curve.attrs["event_rate"] == y.mean()
 
 
+def test_one_group_has_no_spread():
+    """Rows of one patient say nothing about others: refused, as by roc; the bootstrap would find an error of 0."""
+    y, score = np.arange(20) < 8, np.random.default_rng(1).normal(size=20)
+    for groups in (np.zeros(20), y, np.where(y, 0, np.arange(20))):
+        for curve in (pac.precision_recall, pac.roc):
+            with pytest.raises(
+                ValueError, match="y must have at least two groups with rows of each class; there are 1"
+            ):
+                curve(score, y, groups=groups)
+
+
 def test_calls_and_recall_at_a_precision():
     y = np.array([1, 1, 0, 1, 0, 0, 0, 1, 0, 0]) == 1
     score = np.arange(10.0, 0.0, -1.0)

@@ -46,6 +46,8 @@ def test_precision_recall(fitted):
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), curve["precision"])
     named = draw(pac.plots.plot_precision_recall({"EP": curve, "x": pac.precision_recall(X[:, 0], y)}, band=False))
     assert [text.get_text()[:2] for text in named.get_legend().get_texts()] == ["EP", "x:"]
+    grouped = pac.plots.plot_precision_recall(pac.precision_recall(X[:, 0], y, groups=np.arange(60) // 2))
+    assert "over groups" in grouped.get_legend().get_title().get_text()
     with pytest.raises(TypeError, match="precision_recall"):
         pac.plots.plot_precision_recall(pac.roc(X[:, 0], y))
 

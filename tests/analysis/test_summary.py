@@ -51,6 +51,12 @@ def test_of_draws(fitted):
     model, approx, idata = fitted
     drawn = pac.summary(approx.sample(200, random_seed=1))
     assert drawn.attrs["method"] == "EP"
+    draws = approx.sample(200, random_seed=1)["posterior"]["theta"].values[0]
+    for ci_prob in (0.9, 0.5):  # ArviZ's intervals, the shortest (0.x) or the central ones (1.x)
+        chosen = {} if ci_prob == 0.9 else {"ci_prob": ci_prob}
+        lower, upper = pac.summary(approx.sample(200, random_seed=1), **chosen).iloc[:3, 2:4].to_numpy(float).T
+        inside = ((draws >= lower - 1e-3) & (draws <= upper + 1e-3)).mean(axis=0)
+        np.testing.assert_allclose(inside, ci_prob, atol=0.02)
     assert drawn.attrs["expected_auc"] == pytest.approx(1 - approx.expected_risk)
     sampled = pac.summary(idata, model=model)
     assert sampled.attrs["method"] == "TemperingSMC"

@@ -18,7 +18,16 @@ from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc.coordinates import Fit
 from pymc_pacauc.smc.moves import MOVES, Situation, choose_move, fit_stage, metropolis
-from pymc_pacauc.smc.paths import Bridge, DirectionPath, LinearPath, Path, Population, bridge_path, prior_path
+from pymc_pacauc.smc.paths import (
+    Bridge,
+    ChartBridge,
+    DirectionPath,
+    LinearPath,
+    Path,
+    Population,
+    bridge_path,
+    prior_path,
+)
 from tests.marginals import exact_marginal, exact_single
 from tests.paths import ModelPath
 
@@ -88,12 +97,12 @@ def paths():
         "whitened": Case(linear(**for_shifted), LinearPath, X, exact_log_evidence(shifted)),
         "direction": Case(linear(), DirectionPath, X, normal),
         "features": Case(features(), DirectionPath, X @ WIDE, normal),
-        "features, from a fit": Case(bridge_path(features(), *wide), Bridge, X @ WIDE, normal),
+        "features, from a fit": Case(bridge_path(features(), *wide), ChartBridge, X @ WIDE, normal),
         "direction of one": Case(linear(1), DirectionPath, X[:, :1], one),
         "functions": Case(laplace(), ModelPath, X, heavy),
         "graph": Case(graph(), PyMCPath, X, heavy, 4000),
         "whitened, from a fit": Case(bridge_path(linear(**for_shifted), *FIT), Bridge, X, exact_log_evidence(shifted)),
-        "direction, from a fit": Case(bridge_path(linear(), *FIT), Bridge, X, normal),
+        "direction, from a fit": Case(bridge_path(linear(), *FIT), ChartBridge, X, normal),
         "one, from a fit": Case(bridge_path(linear(1), *small), Bridge, X[:, :1], one),
         "functions, from a fit": Case(bridge_path(laplace(), *FIT), Bridge, X, heavy),
         "graph, from a fit": Case(bridge_path(graph(), *FIT), Bridge, X, heavy, 4000),

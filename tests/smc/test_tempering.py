@@ -313,7 +313,7 @@ def test_bad_settings(settings, message):
 
 
 def test_bad_move(plane, line):
-    with pytest.raises(ValueError, match="move must be one of"):
+    with pytest.raises(ValueError, match=r'move must be "auto", .* or "random_walk"; got .nuts.\.'):
         run_tempering(prior_path(plane[0]), Settings(move="nuts"), np.random.default_rng(0))
     with pytest.raises(ValueError, match="linear scores without an offset"):
         run_tempering(prior_path(line[0]), Settings(move="direction"), np.random.default_rng(0))

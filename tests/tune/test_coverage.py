@@ -26,7 +26,7 @@ from pymc_pacauc.tune.coverage import (
     Sandwich,
     _next,
     _of_draws,
-    _row_gradients,
+    _row_shares,
     _smoothed,
     _unit_shares,
     calibrated_posterior,
@@ -42,13 +42,13 @@ def simulated(seed, n=150):
 
 
 def test_gradients_are_those_of_the_smoothed_risk():
-    """Without the leverage, their mean over the rows of a class is that of mean Phi(-mu / sd), by differences."""
+    """Without the leverage, their sum over the rows of a class is that of mean Phi(-mu / sd), by differences."""
     problem = simulated(1, n=40)
     tiny = replace(problem, gamma=1e-9)  # no leverage
     q = fit(problem).posterior.natural
     positive = np.zeros(40, dtype=bool)
     positive[problem.pairs.blocks[0].positive] = True
-    rows = _row_gradients(tiny, positive, q.mean, q.root)
+    rows = _row_shares(tiny, q.mean, q.root)
 
     def smoothed(mean):
         design = problem.scores.reduced.design
@@ -58,7 +58,7 @@ def test_gradients_are_those_of_the_smoothed_risk():
     step = 1e-6 * np.eye(3)
     gradient = [(smoothed(q.mean + h) - smoothed(q.mean - h)) / 2e-6 for h in step]
     for rows_of_class in (rows[positive], rows[~positive]):
-        np.testing.assert_allclose(-rows_of_class.mean(axis=0), gradient, rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(-rows_of_class.sum(axis=0), gradient, rtol=1e-5, atol=1e-8)
 
 
 def test_gradients_grow_by_half_the_leverage():
@@ -68,8 +68,8 @@ def test_gradients_grow_by_half_the_leverage():
     positive = np.zeros(20, dtype=bool)
     positive[problem.pairs.blocks[0].positive] = True
     design, step = problem.scores.reduced.design, 1e-3
-    plain = _row_gradients(replace(problem, gamma=1e-9), positive, q.mean, q.root)
-    found = _row_gradients(problem, positive, q.mean, q.root)
+    plain = _row_shares(replace(problem, gamma=1e-9), q.mean, q.root)
+    found = _row_shares(problem, q.mean, q.root)
     for row in range(20):
         x = (design[row] - design[positive != positive[row]]) * (1.0 if positive[row] else -1.0)
         sd = np.linalg.norm(x @ q.root, axis=1)
@@ -121,7 +121,8 @@ def test_both_classes_vary():
     X = rng.normal(size=(150, 3)) * np.where(np.arange(150) < 25, 0.5, 2.0)[:, None]
     fitted = fit(linear_gaussian_problem(X, np.arange(150) < 25, 60.0), n_jobs=1)
     q, positive = fitted.posterior.natural, np.arange(150) < 25
-    rows = _row_gradients(fitted.problem, positive, q.mean, q.root)
+    shares = _row_shares(fitted.problem, q.mean, q.root)
+    rows = shares * np.where(positive, 25, 125)[:, None]  # mean gradients of the pairs of each row
     spread = np.cov(rows[positive].T) / 25 + np.cov(rows[~positive].T) / 125
     moved = 60.0**2 * q.covariance @ spread @ q.covariance
     form = q.precision - np.outer(q.shift, q.shift) / (q.mean @ q.shift)

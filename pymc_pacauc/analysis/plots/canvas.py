@@ -8,15 +8,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-COLORS = BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#E69F00",
-    "#CC79A7",
-    "#56B4E9",
-    "#000000",
-)
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
+BLUE, VERMILION, GREEN, ORANGE, *_, BLACK = COLORS
 GREY = "#888888"
 LINES = ("-", "--", "-.", ":")
 
@@ -55,10 +48,8 @@ def named_curves(curves: Any, name: str, function: str, variable: str) -> dict[s
     named = dict(curves) if isinstance(curves, Mapping) and not isinstance(curves, xr.Dataset) else {name: curves}
     for each in named.values():
         if not isinstance(each, xr.Dataset) or variable not in each:
-            raise TypeError(
-                f"curves must be the result of pac.{function}(scores, y), or a dict of several; got "
-                f"{type(each).__name__}."
-            )
+            got = type(each).__name__
+            raise TypeError(f"curves must be the result of pac.{function}(scores, y), or a dict of several; got {got}.")
     if not named:
         raise ValueError("curves is an empty dict: there is nothing to draw.")
     return named

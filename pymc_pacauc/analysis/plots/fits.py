@@ -82,9 +82,8 @@ def plot_marginals(approx: Any, idata: Any = None, *, coefficients: Sequence[str
         raise ValueError(f"coefficients has unknown names, {', '.join(unknown)}; there are {', '.join(labels[:20])}.")
     posterior = None if idata is None else dataset_of(idata, "posterior")
     if idata is not None and posterior is None:
-        raise TypeError(
-            f"idata must be draws, the result of pm.sample() or approx.sample(); got {type(idata).__name__}."
-        )
+        given = type(idata).__name__
+        raise TypeError(f"idata must be draws, the result of pm.sample() or approx.sample(); got {given}.")
     draws = None if posterior is None else flat_draws(posterior, names)
     axes = canvas.panels(ax, len(shown), 2.7, 2.4)
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
@@ -336,7 +335,9 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
     top.set_ylabel(as_result(result).fitted_to.measure)
     for each in axes:
         each.set_xscale("log")
-        each.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        low, high = each.get_xlim()
+        subs = (1.0, 2.0, 5.0) if high < 1000.0 * low else (1.0,)  # over more decades labels would overlap
+        each.xaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
         each.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         each.xaxis.set_minor_locator(NullLocator())
     place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2 if hasattr(result, "table") else 4}

@@ -67,10 +67,14 @@ def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
     draw_curves(axes, named, "tpr", ("tpr_lower", "tpr_upper") if band else None, measure="auc")
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
-    attrs = next(iter(named.values())).attrs
-    units = "groups" if attrs["n_groups"] else "rows"
-    axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({attrs['ci_prob']:.0%} over {units})")
+    axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({_uncertain(named)})")
     return axes
+
+
+def _uncertain(named: Mapping[str, xr.Dataset]) -> str:
+    """Say of what probability bands and intervals are, and whether rows or groups are the units."""
+    attrs = next(iter(named.values())).attrs
+    return f"{attrs['ci_prob']:.0%} over {'groups' if attrs['n_groups'] else 'rows'}"
 
 
 def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
@@ -118,8 +122,7 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     for curve in named.values():
         axes.axhline(curve.attrs["event_rate"], color=GREY, linewidth=0.8, linestyle=":")
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
-    level = next(iter(named.values())).attrs["ci_prob"]
-    title = f"average precision of the mean score\n({level:.0%} over rows; dotted: event rate)"
+    title = f"average precision of the mean score\n({_uncertain(named)}; dotted: event rate)"
     canvas.legend_beside(axes, title=title, alignment="left")
     return axes
 
@@ -173,7 +176,7 @@ def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: 
     axes.set_xlim(0, 1)
     if top > 0.0:  # elsewhere no rule is better than nobody: all that there is, is shown
         axes.set_ylim(-0.15 * top, 1.05 * top)
-    axes.legend(frameon=False, title=f"{first.attrs['ci_prob']:.0%} over rows" if band else None)
+    axes.legend(frameon=False, title=_uncertain(named) if band else None)
     return axes
 
 
@@ -234,9 +237,7 @@ def plot_scores(
     label = "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
     if ordered:
         if positive is not None:
-            raise ValueError(
-                "positive= is for two classes; with ordered=True the larger value of y should score higher."
-            )
+            raise ValueError("positive= is for two classes; with ordered=True the larger value of y scores higher.")
         risk = float(empirical_risk(score, y, ordered=True))  # also checks the two
         [axes] = canvas.new_axes(ax, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
         _ridges(axes, score, np.asarray(y))
@@ -244,9 +245,7 @@ def plot_scores(
     else:
         mask = encode_labels(y, positive)
         if score.shape != mask.shape:
-            raise ValueError(
-                f"scores must have one column per label, {mask.size}; the mean score has shape {score.shape}."
-            )
+            raise ValueError(f"scores must have one column per label, {mask.size}; their mean has shape {score.shape}.")
         [axes] = canvas.new_axes(ax, figsize=(6.4, 3.8))
         classes = ((score[~mask], BLUE, "negative", "--", -0.25), (score[mask], VERMILION, "positive", "-", -0.12))
         grid, densities = _densities(score, [members for members, *_ in classes])

@@ -1,4 +1,4 @@
-"""Run every benchmark; write what they print to docs/theory/benchmark_tables.md, and verdicts to benchmarks.md beside it.
+"""Run every benchmark; write what they print to docs/theory/benchmark_tables.md, verdicts to benchmarks.md beside it.
 
     python -m benchmarks.report [--only quality smc ...] [--jobs 2] [--out docs]
 
@@ -146,8 +146,8 @@ test says so at 5 %:
 
 ![CPU seconds of one fit against rows and covariates](../figures/growth.png)
 
-*CPU seconds of one fit, one thread, against rows (10 columns) and columns (500 rows): EP, its peers, and the paper's EP,
-written plainly. More on [many rows](subsampled_pairs.md).*
+*CPU seconds of one fit, one thread, against rows (10 columns) and columns (500 rows): EP, its peers, and the paper's
+EP, written plainly. More on [many rows](subsampled_pairs.md).*
 
 ## Certificates
 

@@ -1,6 +1,18 @@
 """Risks of comparisons in a PyMC model: the expressions ``auc_risk`` and the potentials exp(-gamma * risk).
 
+A potential adds to the model's log density, of scores s of shape (n,),
+
+    -gamma * risk(s) = -gamma * sum w_ij 1{s_i < s_j} / sum w_ij,    a tie counting one half,
+
+over the pairs (i, j) that are compared (:mod:`pymc_pacauc.comparison.pairs`). The risk is an Op of scores and labels
+(:mod:`pymc_pacauc.model.op`), O(n log n) an evaluation, which engines find again in the graph
+(:mod:`pymc_pacauc.model.auc_term`). With ``multi_class="ovo"`` scores are (n, K), and there is an Op for each column.
+
 Arguments that have a value are checked when the potential is added; ``pm.Data`` are checked again when they are read.
+To add an option, see ``docs/how_to/extend.md``.
+
+References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 2.1; Hand & Till (2001),
+doi:10.1023/A:1010920819831, for unordered classes.
 """
 
 from __future__ import annotations

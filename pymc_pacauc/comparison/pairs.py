@@ -432,7 +432,7 @@ def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np
     else:
         distinct, missing = np.unique(labels), labels != labels  # NaN and NaT differ from themselves
         place = np.searchsorted(distinct, labels) if distinct.size > 2 else (labels != distinct[0]).astype(np.intp)
-    missing = np.ma.getmaskarray(values) if np.ma.is_masked(values) else missing
+    missing = np.ma.getmaskarray(np.ma.asarray(values)) if np.ma.is_masked(values) else missing
     if missing.any():
         raise ValueError(
             f"{name} has {int(missing.sum())} missing value(s) out of {labels.size}: drop or impute those observations."

@@ -22,7 +22,6 @@ engines, (N, n) scores or (N, d) coefficients at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +101,7 @@ def empirical_risk(
     positive: Any = None,
     strata: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    ordered: bool | Mapping[tuple[float, float], float] = False,
+    ordered: bool = False,
     max_fpr: float | None = None,
     multi_class: str | None = None,
 ) -> Any:
@@ -123,9 +122,8 @@ def empirical_risk(
         Compare within these groups only: one label per observation.
     weights : array_like, shape (n,), optional
         One positive number per observation; a pair weighs their product.
-    ordered : bool or mapping of (label, label) to float, default False
-        True for y with any number of values, the larger of which should score higher; or a mapping
-        ``{(higher, lower): weight}`` which also says how much a pair of these two classes weighs.
+    ordered : bool, default False
+        True for y with any number of values, the larger of which should score higher.
     max_fpr : float, optional
         Area under the ROC curve up to this false positive rate only, divided by it: a partial AUC; see
         :mod:`pymc_pacauc.comparison.kinds`.

@@ -393,7 +393,8 @@ def _scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight,
         if np.isnan(row[ranked[n - 1]]):  # NaN sorts last
             out[r] = np.nan
             continue
-        above[:] = 0.0
+        for k in range(blocks):
+            above[k] = 0.0
         wrong = 0.0
         end = n
         while end > 0:
@@ -450,18 +451,24 @@ def _count_block(scores: FloatArray, block: Block, tie_cost: float) -> FloatArra
     """Count for each row the pairs with s_i < s_j, and those with s_i = s_j times ``tie_cost``; NaN if not counted."""
     swapped = block.positive.size > block.negative.size
     small, large = (block.negative, block.positive) if swapped else (block.positive, block.negative)
-    below, at_most = _bucket_rows(scores, small, large)  # pairs with small < large, and with small <= large
+    buckets, p, m = BUCKETS_PER_MEMBER * small.size, small.size, large.size
+    # Made here: numba takes a tenth of a second to compile each way of making an array.
+    below, at_most = np.full((2, len(scores)), np.nan)  # pairs with small < large, and with small <= large
+    room = (
+        np.empty(p),
+        np.empty(m),
+        np.empty(p + 1),
+        np.empty(buckets + 2, np.int32),
+        *np.empty((2, max(p, m)), np.int32),
+    )
+    _bucket_rows(scores, small, large, below, at_most, *room)
     return (block.n_pairs - at_most if swapped else below) + tie_cost * (at_most - below)
 
 
 @kernel
-def _bucket_rows(scores, small, large):
-    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets, (N,) each; NaN where these fill unevenly."""
-    p, m = small.size, large.size
-    buckets = BUCKETS_PER_MEMBER * p
-    below, at_most = np.full(scores.shape[0], np.nan), np.full(scores.shape[0], np.nan)
-    a, b, bucketed = np.empty(p), np.empty(m), np.empty(p + 1)
-    start, index_a, index_b = np.empty(buckets + 2, np.int32), np.empty(p, np.int32), np.empty(m, np.int32)
+def _bucket_rows(scores, small, large, below, at_most, a, b, bucketed, start, index_a, index_b):
+    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets, (N,) each, except where these fill unevenly."""
+    p, m, buckets = small.size, large.size, start.size - 2
     for r in range(scores.shape[0]):
         row = scores[r]
         for i in range(p):
@@ -479,7 +486,8 @@ def _bucket_rows(scores, small, large):
         low = mean - 3.0 * sd
         _bucket_index(a, low, scale, buckets - 1.0, index_a)
         _bucket_index(b, low, scale, buckets - 1.0, index_b)
-        start[:] = 0
+        for k in range(start.size):
+            start[k] = 0
         for i in range(p):
             start[index_a[i] + 2] += 1
         total = np.int32(0)
@@ -509,7 +517,6 @@ def _bucket_rows(scores, small, large):
                 less_equal += bucketed[t] <= x
         below[r] = less
         at_most[r] = less_equal
-    return below, at_most
 
 
 @kernel(fastmath={"reassoc", "contract", "nsz"}, no_cpython_wrapper=True)

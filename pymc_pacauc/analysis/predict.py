@@ -282,8 +282,7 @@ class _Source:
         if _unknown_groups(function, new) is not None or (affine := function.design(new)) is None:
             return None
         part, offset = affine
-        design = np.zeros((len(part), approx.fit.problem.d))
-        design[:, approx._places(function)] = part
+        design = approx.in_theta(function, part)
         if count:
             design, offset = design[:count] - design[count:], offset[:count] - offset[count:]
         return design @ approx.posterior.score_mean + offset, approx.posterior.moments_of(design, variances=True)[1]

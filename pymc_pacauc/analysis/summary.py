@@ -242,7 +242,7 @@ def summary(
     notes = [f"no certificate: {refusal}"] if refusal else []
     if hasattr(result, "scores_"):
         table = _of_estimator(result, ci_prob)
-    elif isinstance(fit_result, EPApproximation) and not isinstance(fit_result, NestedApproximation):
+    elif isinstance(fit_result, EPApproximation) and not _by_draws(fit_result):
         table = _closed_form(fit_result, ci_prob, var_names)
     else:
         table, omitted = _of_draws(fit_result, result, var_names, {CI_PROB: ci_prob, **options})
@@ -265,11 +265,16 @@ def summary(
     return Summary(table)
 
 
+def _by_draws(approx: EPApproximation) -> bool:
+    """Return whether draws are summarised: of a mixture, or of transformed variables, such as zero-sum ones."""
+    return isinstance(approx, NestedApproximation) or bool(approx.source.transformed)
+
+
 def _of_draws(
     drawn: Any, source: Any, var_names: Sequence[str] | None, options: dict[str, Any]
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return ArviZ's table of the draws, with inclusion probabilities, and the variables that are too large for it."""
-    if isinstance(drawn, NestedApproximation):  # no Gaussian: draws of it are summarised
+    if isinstance(drawn, EPApproximation):
         source, drawn = drawn, as_result(drawn.sample(DRAWS, random_seed=0))
         options = {"kind": "stats", **options}
     if drawn.posterior is None:

@@ -32,6 +32,7 @@ from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.gp import gp_evidence_gradient
+from pymc_pacauc.model.graph import affine_map
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.read import ModelProblem
 from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, dataset_of, fitted_to
@@ -388,9 +389,12 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         return next(iter(found.values())) if len(found) == 1 else found
 
     def _labelled(self, name: str, values: NDArray[np.float64]) -> xr.DataArray:
-        """Return the variable's part of ``values[d]``, with the dims and coords it had in the fit."""
+        """Return the variable at ``values[d]`` of theta, with the dims and coords it had in the fit."""
+        variable, part = self.model[name], values[self.source.parts[name]]
         with self.source.data.held_by(self.model):
-            return labelled(self.model, self.model[name], values[self.source.parts[name]])
+            if name in self.source.transformed:
+                part = self.source.function(variable)(values[None])[0][0]
+            return labelled(self.model, variable, part)
 
     @property
     def expected_model_size(self) -> float:
@@ -520,13 +524,22 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         ['age']
         """
         function = self.scoring(var_name)
-        places = self._places(function)
-        spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
-        return write_score(function, self.posterior.score_mean[places], spread, self.fitted_to, path)
+        weights = self.in_theta(function, np.eye(sum(int(np.prod(shape)) for _, shape in function.variables)))
+        spread = self.posterior.moments_of(weights)[1] if covariance else None
+        return write_score(function, weights @ self.posterior.score_mean, spread, self.fitted_to, path)
 
-    def _places(self, function: ScoreFunction) -> NDArray[np.intp]:
-        """Return where the variables of a score function are in ``posterior``."""
-        return self.source.layout.places([self.source.names.index(name) for name, _ in function.variables])
+    def in_theta(self, function: ScoreFunction, rows: FloatArray) -> FloatArray:
+        """Write linear functions (k, m) of the variables of a score function as functions (k, d) of theta."""
+        found, source, stop = np.zeros((len(rows), self.source.layout.dimension)), self.source, 0
+        for name, shape in function.variables:
+            start, stop = stop, stop + int(np.prod(shape))
+            part = rows[:, start:stop]
+            if name in source.transformed:
+                slopes = affine_map(source.function(self.model[name]), found.shape[1])[1]
+                found += part @ slopes.reshape(len(slopes), -1).T
+            else:
+                found[:, source.parts[name]] = part
+        return found
 
     def _mean_points(self) -> tuple[xr.Dataset, FloatArray]:
         """Return all variables at the mean, as if they were a draw, and its weight: scores have their mean there."""
@@ -534,10 +547,15 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
 
     def _as_draws(self, theta: FloatArray, known: dict[str, FloatArray]) -> xr.Dataset:
         """Make a Dataset of all variables at ``theta[draws, d]``; those in ``known`` have these values instead."""
-        found, layout = {}, self.source.layout
-        for name, part, shape in zip(self.source.names, layout.slices, layout.shapes, strict=True):
-            values = known[name] if name in known else theta[:, part].reshape(-1, *shape)
-            found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
+        found, source = {}, self.source
+        for name, shape in zip(source.names, source.layout.shapes, strict=True):
+            if name in known:
+                values = known[name]
+            elif name in source.transformed:
+                values = source.function(self.model[name])(theta)[0]
+            else:
+                values = theta[:, source.parts[name]].reshape(-1, *shape)
+            found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(values.ndim - 1))), values[None])
         return xr.Dataset(found)
 
     # -- by-products -------------------------------------------------------------------------------------------------

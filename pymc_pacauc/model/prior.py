@@ -494,10 +494,11 @@ def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
     if name not in source.parts:
         raise ValueError(f"approx has no variable {name!r}; it has {', '.join(source.names)}.")
     prior = next((each for each in source.independent if each.name == name), None)
-    if prior is not None and (prior in source.sparse or approx.model.rvs_to_transforms[approx.model[name]] is not None):
+    bounded = prior is not None and approx.model.rvs_to_transforms.get(approx.model[name]) is not None
+    if bounded or prior in source.sparse or name in approx._given.transformed:
         raise ValueError(
-            f"The posterior of {name} has a sign, a range or a spike, which a Gaussian prior cannot represent. Fit all "
-            "batches together, or give the variable a prior that is positive everywhere."
+            f"The posterior of {name} has a sign, a range, a spike or a sum of zero, which a Gaussian prior cannot "
+            "represent. Fit all batches together, or give the variable a prior that is positive everywhere."
         )
     shape: tuple[int, ...] = source.layout.shapes[source.names.index(name)]
     return shape

@@ -84,6 +84,13 @@ class ModelProblem:
         return {each.name: each for each in self.independent if each.free_values is not None}
 
     @property
+    def transformed(self) -> tuple[str, ...]:
+        """Names of the Gaussian variables of which theta has other coordinates, such as zero-sum ones."""
+        known = {each.name for each in self.independent}
+        kinds = self.model.rvs_to_transforms
+        return tuple(v.name for v in self.variables if v.name not in known and kinds.get(v) is not None)
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(variable.name for variable in self.variables)
 

@@ -136,7 +136,7 @@ def test_what_cannot_be_handed_on_is_refused(yesterday):
     with pm.Model(), pytest.raises(TypeError, match=r"must be the result of pm\.fit"):
         pac.prior_from(yesterday.sample(10), "theta")
     _, signed = fitted(slice(0, 60), lambda: pm.HalfNormal("theta", dims="covariate"))
-    with pm.Model(), pytest.raises(ValueError, match="a sign, a range or a spike"):
+    with pm.Model(), pytest.raises(ValueError, match="a sign, a range, a spike"):
         pac.prior_from(signed, "theta")
 
 
@@ -145,3 +145,39 @@ def test_a_mixture_of_normals_is_scipys():
     x, sd, log_mass = rng.standard_cauchy(50), np.exp(rng.normal(size=30)), np.log(rng.dirichlet(np.ones(30)))
     expected = logsumexp(log_mass + stats.norm.logpdf(x[:, None], 0.0, sd), axis=1)
     np.testing.assert_allclose(log_mixture_of_normals(x, sd, log_mass), expected, rtol=1e-12)
+
+
+def test_zero_sum_effects_are_drawn_summarised_predicted_and_exported_in_their_own_coordinates():
+    rng = np.random.default_rng(2)
+    X, group = rng.normal(size=(60, 3)), np.arange(60) % 4
+    y = X[:, 0] + 0.8 * (group == 1) + rng.normal(size=60) > 0.5
+    with pm.Model(coords={"group": list("abcd"), "column": list("xyz")}):
+        columns, code = pm.Data("X", X, dims=(None, "column")), pm.Data("code", group)
+        level = pm.ZeroSumNormal("level", dims="group")
+        theta = pm.ZeroSumNormal("theta", dims="column")
+        pac.AUCPotential("auc", columns @ theta + level[code], y, gamma=60.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    idata = approx.sample(4000, random_seed=1)
+    drawn = idata["posterior"]
+    assert drawn["level"].shape == (1, 4000, 4)
+    new = {"X": X[:6], "code": np.array([0, 1, 2, 3, 3, 0])}
+    scores = drawn["theta"].values[0] @ X[:6].T + drawn["level"].values[0][:, new["code"]]
+    predicted = pac.predict_scores(approx, new, summary=True)
+    np.testing.assert_allclose(predicted["mean"], scores.mean(axis=0), atol=0.15 * scores.std(axis=0).max())
+    np.testing.assert_allclose(predicted["sd"], scores.std(axis=0), rtol=0.06)
+    table = pac.summary(approx, var_names=["level", "theta"])
+    np.testing.assert_allclose(
+        table["mean"],
+        np.append(drawn["level"].mean(("chain", "draw")), drawn["theta"].mean(("chain", "draw"))),
+        atol=0.05,
+    )
+    with pm.Model(coords={"column": list("xyz")}):
+        columns = pm.Data("X", X, dims=(None, "column"))
+        pac.AUCPotential("auc", columns @ pm.ZeroSumNormal("theta", dims="column"), y, gamma=60.0)
+        linear = pm.fit(method=pac.EP(), progressbar=False)
+    weights = np.array(pac.export(linear)["weights"])
+    mean = linear.sample(4000, random_seed=1)["posterior"]["theta"].mean(("chain", "draw")).values
+    assert weights.shape == (3,)
+    assert weights @ mean > 0.999 * np.linalg.norm(weights) * np.linalg.norm(mean)  # the same direction
+    with pm.Model(), pytest.raises(ValueError, match="a sum of zero"):
+        pac.prior_from(linear, "theta")

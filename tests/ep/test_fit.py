@@ -15,7 +15,7 @@ from tests.ep.test_plan import linear, sparse
     [
         (linear(30), {"power": 1.5}, "power must be in"),
         (linear(30), {"pairs": Subsample(4), "where": print}, "With client= all pairs are used"),
-        (sparse(), {"where": print}, "client= needs a Gaussian prior.*leave client out"),
+        (sparse(), {"where": print}, "client= is for Gaussian priors.*leave client out"),
         (sparse(), {"power": 0.0}, 'Variational Bayes is for Gaussian priors; .* use method="ep"'),
         (sparse(), {"power": 0.5}, "use power=1, not 0.5"),
         (sparse(), {"pairs": Subsample(4)}, "subsampled for Gaussian priors"),

@@ -140,9 +140,9 @@ def holdout_bound(matchings: Matchings, n_pos: int, n_neg: int, epsilon: float =
     for lower, upper in pairwise(CELLS):
         rate = matching_rate(n_pos, n_neg, 0.0, epsilon, auc=max(0.5, 0.5 * (lower + upper)))
         bound = 1.0 - matching_bound(matchings.log_moment(rate / matchings.m), 0.0, matchings.m, epsilon, rate=rate)
-        if bound < upper:
-            return float(max(lower, bound))
-    return 1.0
+        if bound < upper:  # of the last cell at the latest
+            break
+    return float(max(lower, bound))
 
 
 @np.errstate(under="ignore")
@@ -261,18 +261,16 @@ def bound_of_draws(
     epsilon: float = 0.05,
     *,
     rng: np.random.Generator,
-    rate: float | None = None,
     compared: int = 1,
 ) -> DrawsBound:
     """Bound the expected risk of a draw of ``scores``, a Gaussian of this ``divergence`` from a prior fixed in advance.
 
-    ``typical`` is a divergence guessed without the data, by which the rate (if none is given) and the limit are chosen.
+    ``typical`` is a divergence guessed without the data, by which the rate and the limit are chosen.
     PAC-Bayesian bounds hold for all posteriors at once, but the Monte Carlo bound holds for one: ``compared`` is the
     number of posteriors among which this one may be chosen by its bound.
     """
     n_pos = int(grouping.positive.sum())
-    if rate is None:
-        rate = matching_rate(n_pos, grouping.positive.size - n_pos, typical, epsilon)
+    rate = matching_rate(n_pos, grouping.positive.size - n_pos, typical, epsilon)
     delta = FOR_THE_DRAWS * epsilon
     limit = 4.0 * (typical - math.log(epsilon))  # of D: four times what the bound pays for divergence and epsilon
     estimate, safe, draws = mean_log_moment(

@@ -183,8 +183,8 @@ class SiteSums:
 
     def times(self, number: float) -> SiteSums:
         """Count every pair ``number`` times; ``tied`` is a count of pairs, and stays."""
-        counted = (self.precision, self.shift, self.log_constant, self.wrong)
-        return SiteSums(*(number * each for each in counted), self.tied)
+        log_constant, wrong = number * self.log_constant, number * self.wrong
+        return SiteSums(number * self.precision, number * self.shift, log_constant, wrong, self.tied)
 
 
 def add_up(parts: Iterable[SiteSums]) -> SiteSums:

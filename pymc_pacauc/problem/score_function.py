@@ -81,29 +81,10 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """Values of all inputs at new rows, ``(rows, *shape)`` each, and the labels of the rows.
-
-    ``unknown`` has the label of every code that stands for a group that the model does not know.
-    """
+    """Values of all inputs at new rows, ``(rows, *shape)`` each, and the labels of the rows."""
 
     values: tuple[NDArray[Any], ...]
     labels: NDArray[Any]
-    unknown: Mapping[int, str] = field(default_factory=dict)
-
-    def beside(self, other: NewRows) -> NewRows:
-        """Stack these rows on as many other ones; a single row is repeated."""
-        count = max(len(self.labels), len(other.labels))
-        if {len(self.labels), len(other.labels)} - {1, count}:
-            raise ValueError(
-                f"X_new has {len(self.labels)} rows, which cannot be compared one by one with {len(other.labels)}: "
-                "give as many, or a single row."
-            )
-        labels = self.labels if len(self.labels) == count else other.labels
-        values = [
-            np.concatenate([np.broadcast_to(v, (count, *v.shape[1:])) for v in pair])
-            for pair in zip(self.values, other.values, strict=True)
-        ]
-        return NewRows(tuple(values), np.concatenate([labels, labels]), {**self.unknown, **other.unknown})
 
     @property
     def flat(self) -> FloatArray:
@@ -156,7 +137,7 @@ class ScoreFunction:
             New rows; a single row may have one dimension.
         """
         given = self._given(X_new)
-        sizes = {each.name or "X_new": len(found) for each, (found, _, _) in given.items()}
+        sizes = {each.name or "X_new": len(found) for each, (found, _) in given.items()}
         if len(set(sizes.values())) != 1:
             raise ValueError(f"X_new has inputs with different numbers of rows: {sizes}.")
         size = next(iter(sizes.values()))
@@ -166,12 +147,11 @@ class ScoreFunction:
             if each not in given
         }
         values = tuple(constant[each] if each in constant else given[each][0] for each in self.inputs)
-        labels = _same_index({each.name: index for each, (_, index, _) in given.items() if index is not None})
-        groups = {code: label for _, _, found in given.values() for code, label in found.items()}
-        return NewRows(values, np.arange(size) if labels is None else labels, groups)
+        labels = _same_index({each.name: index for each, (_, index) in given.items() if index is not None})
+        return NewRows(values, np.arange(size) if labels is None else labels)
 
     def _given(self, X_new: Any) -> dict[Input, Values]:
-        """Return values, index and labels of unknown groups for every input that new rows must have.
+        """Return values and index of every input that new rows must have.
 
         Arrays written into the model may be given as one array with the columns of all of them, one after the other.
         """
@@ -378,8 +358,7 @@ def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | Non
 # -- arrays and their labels -----------------------------------------------------------------------------------------
 
 
-# Values (rows, *shape) of an input, labels of the rows or None, and labels of groups not in the model by their codes
-Values = tuple[NDArray[Any], NDArray[Any] | None, dict[int, str]]
+Values = tuple[NDArray[Any], NDArray[Any] | None]  # (rows, *shape) of an input, and labels of the rows or None
 
 
 def _given_by_name(asked: list[Input], X_new: Mapping[str, Any]) -> dict[Input, Values]:
@@ -404,18 +383,17 @@ def _given_as_one(asked: list[Input], X_new: Any) -> dict[Input, Values]:
     labels = [label for each in asked for label in each.labels or ()]
     known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
     whole = Input("", (sum(each.size for each in asked),), tuple(labels) if known else None)
-    array, index, _ = _read_values(whole, X_new)
+    array, index = _read_values(whole, X_new)
     parts = np.split(array, np.cumsum([each.size for each in asked])[:-1], axis=1)
-    return {each: (part.reshape(-1, *each.shape), index, {}) for each, part in zip(asked, parts, strict=True)}
+    return {each: (part.reshape(-1, *each.shape), index) for each, part in zip(asked, parts, strict=True)}
 
 
 def _read_values(each: Input, values: Any) -> Values:
     """Read the values of one input, in whatever form they are given."""
     what = each.name or "X_new"
     columns, index, array = _take_apart(each, values)
-    unknown: dict[int, str] = {}
     if each.levels is not None:
-        array, unknown = _codes(each, array)
+        array = _codes(each, array)
     elif columns is not None and columns != list(range(len(columns))):  # the default of pandas
         array = array[..., _places(each, columns, what)]
     array = numeric_array(what, array)
@@ -440,7 +418,9 @@ def _read_values(each: Input, values: Any) -> Values:
         if (array != np.round(array)).any():
             raise ValueError(f"{what} holds whole numbers in the model, such as the codes of groups; got {values!r}.")
         array = array.astype(np.int64)
-    return array, index if index is not None and len(index) == len(array) else None, unknown
+        if outside := np.unique(array[(array < 0) | (array >= len(each.levels))]).tolist():
+            raise _no_such_groups(each, "codes", outside, f"0 to {len(each.levels) - 1}")
+    return array, index if index is not None and len(index) == len(array) else None
 
 
 def _take_apart(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[Any] | None, Any]:
@@ -500,14 +480,11 @@ def _no_names(what: str, names: Sequence[Any]) -> ValueError:
     )
 
 
-def _codes(each: Input, values: Any) -> tuple[NDArray[Any], dict[int, str]]:
-    """Return codes of groups, given as codes or as labels, and the labels that the model does not know, by code.
-
-    The code of such a label depends on the label alone: the same group has the same code in other rows.
-    """
+def _codes(each: Input, values: Any) -> NDArray[Any]:
+    """Return codes of groups, given as codes or as labels."""
     array = np.asarray(values)
     if array.dtype.kind not in "OUS":
-        return array, {}
+        return array
     levels = each.levels or ()
     if not any(isinstance(label, str) for label in levels):
         raise ValueError(
@@ -516,9 +493,18 @@ def _codes(each: Input, values: Any) -> tuple[NDArray[Any], dict[int, str]]:
         )
     code = {str(label): k for k, label in enumerate(levels)}
     given = [str(label) for label in array.ravel().tolist()]
-    unknown = {len(levels) + zlib.crc32(label.encode()): label for label in given if label not in code}
-    code |= {label: number for number, label in unknown.items()}
-    return np.array([code[label] for label in given]).reshape(array.shape), unknown
+    if unknown := sorted(set(given) - set(code)):
+        raise _no_such_groups(each, "labels", unknown, ", ".join(map(str, levels[:5])))
+    return np.array([code[label] for label in given]).reshape(array.shape)
+
+
+def _no_such_groups(each: Input, what: str, unknown: list[Any], known: str) -> ValueError:
+    shown = ", ".join(map(str, unknown[:5]))
+    return ValueError(
+        f"{each.name or 'X_new'} has {what} that the model has no coefficients for ({shown}): "
+        f"it has {len(each.levels or ())} groups, {known}. Give X_new only rows of these; for others draw coefficients "
+        "from their prior, by pm.sample_posterior_predictive."
+    )
 
 
 def _same_index(labelled: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:

@@ -31,7 +31,6 @@ from pymc_pacauc.ep.leave_out import LeaveOut, expected_pair_auc
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
-from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.read import ModelProblem
 from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, dataset_of, fitted_to
@@ -661,21 +660,14 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         scores, variance = (each.reshape(classes, n).T for each in (found.scores, found.variance))
         return replace(found, scores=scores, variance=variance, groups=found.groups[:n])
 
-    def evidence_gradient(self, gp: Any = None, over: Sequence[str] | str = ()) -> Any:
+    def evidence_gradient(self) -> Any:
         """Differentiate ``log_evidence`` with respect to the prior.
-
-        Parameters
-        ----------
-        gp : pymc.gp.Latent, optional
-            The process whose prior the scores are: derivatives are then with respect to its kernel's parameters.
-        over : str or sequence of str, default ()
-            With ``gp``: names of the kernel's parameters, held in ``pm.Data``.
 
         Returns
         -------
-        EvidenceGradient, SpikeSlabGradient or dict
+        EvidenceGradient or SpikeSlabGradient
             For a Gaussian prior, with respect to mean and covariance of the flat free variables; for a spike-and-slab
-            prior, with respect to each coefficient's p, v0 and v1; with ``gp``, by the parameters' names.
+            prior, with respect to each coefficient's p, v0 and v1.
 
         Raises
         ------
@@ -697,7 +689,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         >>> bool(approx.evidence_gradient().mean[0] > 0)  # a higher prior mean would fit better
         True
         """
-        return self.fit.evidence_gradient() if gp is None else gp_evidence_gradient(self, gp, over)
+        return self.fit.evidence_gradient()
 
     @node_property
     def sample_dict_fn(self):

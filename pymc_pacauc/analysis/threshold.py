@@ -384,7 +384,6 @@ def decision_curve(
     scores: Any,
     y: ArrayLike,
     *,
-    chosen_with: tuple[Any, ArrayLike] | None = None,
     probabilities: ArrayLike | None = None,
     prevalence: float | None = None,
     mean: ArrayLike | None = None,
@@ -400,8 +399,6 @@ def decision_curve(
         As in :func:`~pymc_pacauc.roc`.
     y : array_like, shape (n,)
         As in :func:`~pymc_pacauc.roc`.
-    chosen_with : tuple of scores and labels, optional
-        Scores and labels of other rows, on which thresholds are chosen; by default the same rows.
     probabilities : array_like, optional
         The probabilities of being positive at which one is indifferent, each in (0, 1); by default 0.005 to 0.995.
     prevalence : float, optional
@@ -450,9 +447,7 @@ def decision_curve(
     if not ((grid > 0.0) & (grid < 1.0)).all():
         raise ValueError(f"probabilities must lie strictly between 0 and 1; got {grid.min():g} to {grid.max():g}.")
     price = grid / (1.0 - grid)
-    chooser = rows if chosen_with is None else Labelled.of(*chosen_with, positive=positive)
-    costs = [(each, 1.0) for each in price]
-    thresholds = np.array([_threshold(chooser.score, chooser.mask, "cost", each, share)[0] for each in costs])
+    thresholds = np.array([_threshold(rows.score, rows.mask, "cost", (each, 1.0), share)[0] for each in price])
 
     def benefit(ranking: Ranking, weights: FloatArray) -> FloatArray:
         """Compute net benefit at the thresholds, then FPR and TPR, of weighted rows."""

@@ -27,8 +27,6 @@ def test_net_benefit_is_what_the_rows_say(rows):
         assert of_draw == pytest.approx(np.mean(worth * (draws > at)))
     assert (curve["lower"] < curve["net_benefit"]).all()
     assert (curve["net_benefit"] < curve["upper"]).all()
-    other = pac.decision_curve(score[::2], y[::2], chosen_with=(score[1::2], y[1::2]), probabilities=[0.2])
-    assert other["net_benefit"][0] <= pac.decision_curve(score[::2], y[::2], probabilities=[0.2])["net_benefit"][0]
 
 
 def test_costs_at_a_prevalence(rows):

@@ -53,7 +53,7 @@ dist:  ## wheel and sdist, tried in clean environments of every Python that is f
 bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
 	$(BIN)/python -m benchmarks.risk
 
-bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/theory/benchmarks.md (BENCH_ARGS="--only smc")
+bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/theory/benchmark_tables.md (BENCH_ARGS="--only smc")
 	$(BENCH)/bin/python -m benchmarks.report $(BENCH_ARGS)
 	$(BENCH)/bin/python -m benchmarks.readme
 

@@ -1,7 +1,7 @@
 """How the time of one fit grows with the rows and with the covariates.
 
     python -m benchmarks.growth [--figures docs/figures] [--smallest 250] [--largest 1000000] [--only EP-AUC ...]
-        [--others docs/theory/benchmarks.md]
+        [--others docs/theory/benchmark_tables.md]
 
 CPU seconds at fixed hyper-parameters, one thread, compilation not counted. At each size the learners take turns, three
 times or until one has used its share of time; medians. Who took longer than a limit is not run at larger sizes. With

@@ -1,4 +1,4 @@
-"""Renew what the README shows: what its code prints, its figure, its two tables from docs/theory/benchmarks.md.
+"""Renew what the README shows: what its code prints, its figure, its two tables from docs/theory/benchmark_tables.md.
 
     python -m benchmarks.readme
 
@@ -112,7 +112,7 @@ def main():
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    path, page = ROOT / "README.md", (ROOT / "docs" / "theory" / "benchmarks.md").read_text()
+    path, page = ROOT / "README.md", (ROOT / "docs" / "theory" / "benchmark_tables.md").read_text()
     path.write_text(run(with_tables(path.read_text(), page)))
     plt.gcf().savefig(FIGURE, dpi=100)
 

@@ -1,10 +1,10 @@
-"""Run every benchmark and write what they print to docs/theory/benchmarks.md.
+"""Run every benchmark; write what they print to docs/theory/benchmark_tables.md, verdicts to benchmarks.md beside it.
 
     python -m benchmarks.report [--only quality smc ...] [--jobs 2] [--out docs]
 
-Each script runs by itself too. ``--only`` renews their sections and keeps the others as they are on the page, which is
-written after every script. Scripts keep to one thread, so as many as there are cores can run side by side. Lines that
-begin with Won, Lost or Even are verdicts, which go to the top of the page; in a section they stand in comments.
+Each script runs by itself too. ``--only`` renews their sections and keeps the others as they are on the page of tables.
+Both pages are written after every script. Scripts keep to one thread, so as many as there are cores can run side by
+side. Lines that begin with Won, Lost or Even are verdicts; in the sections of tables they stand in comments.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def run(name):
 
 
 def written(printed):
-    """The page of what scripts have printed, by their names."""
+    """The page of results and the page of tables, of what scripts have printed, by their names."""
     sections = []
     machines = Counter(text.split("\n")[0] for text in printed.values() if text.startswith("On "))
     usual = machines.most_common(1)[0][0] if machines else "On one not known."
@@ -125,27 +125,62 @@ def written(printed):
             sections.append(section(title, command, printed[name].removeprefix(f"{usual}\n\n")))
     missing = [f"`benchmarks/{name}.py`" for name in SCRIPTS if name not in printed]
     not_run = f"Not run yet: {', '.join(missing)}.\n\n" if missing else ""
-    verdicts = summary([printed[name] for name in SCRIPTS if name in printed])
-    head = f"""# Benchmarks
+    results = f"""# Results
+
+A linear score by EP ranks new rows as well as logistic regression and Cox's model, or a little better; boosted trees
+are ahead where covariates interact (dna). A fit takes longer than one of logistic regression and, for a Gaussian
+process, than GaussianProcessClassifier; draws by tempering SMC take less work than by the samplers it is compared
+with. Peers, data and numbers are in the [tables](benchmark_tables.md), which `make bench` writes, as this page.
+
+## Ranking new rows
+
+Held-out AUC, of censored times concordance, means over 20 random splits; *better* and *worse* than ours where a paired
+test says so at 5 %:
+
+```{{include}} ../../README.md
+:start-after: <!-- learners: from docs/theory/benchmark_tables.md, by python -m benchmarks.readme -->
+:end-before: "- **Logistic regression, Cox** when"
+```
+
+## Time
+
+![CPU seconds of one fit against rows and covariates](../figures/growth.png)
+
+*CPU seconds of one fit, one thread, against rows (10 columns) and columns (500 rows): EP, its peers, and the paper's
+EP, written plainly. More on [many rows](subsampled_pairs.md).*
+
+## Certificates
+
+![Certified AUC against rows](../figures/certificates.png)
+
+*What each bound certifies of the same posterior, means over data sets of two Gaussian classes.
+[How tight, and how often they failed](certificates.md#how-tight-and-how-often-they-failed).*
+
+## Verdicts
+
+Of all sections of the tables; "ahead" and "behind" where a paired test rejects at 5 %. EP-AUC chooses gamma as on the
+[page that reproduces the paper](reproduction.md), by the expected AUC of a drawn score; *gamma by the mean score* is
+what `pac.select_gamma` does.
+
+{summary([printed[name] for name in SCRIPTS if name in printed])}"""
+    tables = f"""# Tables of all benchmarks
 
 Written by `make bench` (`benchmarks/report.py`), in an environment of its own with the peers that
 `benchmarks/requirements-peers.txt` pins. One thread; competitors take turns. Ratios and exponents mean more than
-seconds.
+seconds. The [results in short](benchmarks.md).
 
 Unless a section names another machine: {usual.removeprefix("On ")}
 
 EP-AUC chooses gamma as on the [page that reproduces the paper](reproduction.md), by the expected AUC of a drawn score;
 *gamma by the mean score* is what `pac.select_gamma` does.
 
-{not_run}## In short
+{not_run}"""
+    return results, tables + "\n".join(sections)
 
-A linear score by EP ranks new rows as well as logistic regression and Cox's model, or a little better; boosted trees
-are ahead where covariates interact (dna). A fit takes longer than one of logistic regression and, for a Gaussian
-process, than GaussianProcessClassifier; draws by tempering SMC take less work than by the samplers it is compared
-with. The verdicts of all sections, "ahead" and "behind" where a paired test rejects at 5 %:
 
-{verdicts}"""
-    return "\n".join([head, *sections])
+def write(printed, results, page):
+    for path, text in zip((results, page), written(printed), strict=True):
+        path.write_text(text)
 
 
 def main():
@@ -154,7 +189,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="scripts side by side")
     parser.add_argument("--out", type=Path, default=Path("docs/theory"))
     arguments = parser.parse_args()
-    page = arguments.out / "benchmarks.md"
+    results, page = arguments.out / "benchmarks.md", arguments.out / "benchmark_tables.md"
     before = printed_before(page.read_text()) if page.exists() else {}
     printed = {name: before[title] for name, (title, _) in SCRIPTS.items() if title in before}
     wanted = [name for name in SCRIPTS if arguments.only is None or name in arguments.only]
@@ -166,8 +201,8 @@ def main():
                 failed.append(f"benchmarks/{running[done]}.py")
             else:
                 printed[running[done]] = done.result()
-                page.write_text(written(printed))
-    page.write_text(written(printed))
+                write(printed, results, page)
+    write(printed, results, page)
     if failed:
         raise SystemExit(f"Failed: {', '.join(failed)}.")
 

@@ -33,7 +33,7 @@ def test_readme_shows_what_its_code_prints():
 
 
 def test_readme_has_the_tables_of_the_benchmarks():
-    page = (ROOT / "docs" / "theory" / "benchmarks.md").read_text()
+    page = (ROOT / "docs" / "theory" / "benchmark_tables.md").read_text()
     assert readme.with_tables(README.read_text(), page) == README.read_text(), "python -m benchmarks.readme renews it"
 
 

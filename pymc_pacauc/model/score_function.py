@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.model.fgraph import ModelNamed, ModelPotential, fgraph_from_model, model_from_fgraph
-from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
@@ -35,7 +32,6 @@ from scipy import sparse
 
 from pymc_pacauc.model.auc_term import has_classes, is_auc_risk, score_graphs
 from pymc_pacauc.model.graph import (
-    MODE,
     FlatVariables,
     Unreadable,
     evaluate,
@@ -44,14 +40,13 @@ from pymc_pacauc.model.graph import (
     read_affine,
     shape_now,
 )
-from pymc_pacauc.numerics import FloatArray, slices
+from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 
 VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", subtensor.AdvancedSubtensor)  # not in PyTensor 3
 INDEXING = (subtensor.AdvancedSubtensor, subtensor.Subtensor, VECTOR_INDEX)
 CLOSE = 1e-10  # of the largest score: rounding of sums in another order stays below, another score does not
 FAILURES = (ValueError, IndexError, TypeError, AssertionError, NotImplementedError, Unreadable, np.linalg.LinAlgError)
-LOCK = Lock()  # a compiled function must not be called by two threads at once
 
 NOT_BY_ROWS = (
     "The model's scores are not a function of one row at a time, so new rows have no score by replacing the data alone "
@@ -89,28 +84,22 @@ class GraphScores(ScoreFunction):
     layout: FlatVariables = field(default_factory=lambda: FlatVariables((), ()))
     arrays: tuple[Variable, ...] = ()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_compiled"}
-
-    @cached_property
-    def _compiled(self) -> Any:
-        theta, [batched] = self.layout.vectorize([self.graph])
-        return compile_function([theta, *self.arrays], batched, mode=MODE, on_unused_input="ignore")
+    def _of_rows(self, values: Sequence[NDArray[Any]]) -> Variable:
+        """Return the scores of rows, a function of the coefficients alone."""
+        known = {v: pt.constant(value, dtype=v.type.dtype) for v, value in zip(self.arrays, values, strict=True)}
+        return clone_replace(self.graph, known)
 
     def scores(self, theta: FloatArray, rows: NewRows) -> FloatArray:
         """Compute scores (draws, rows) at flat variables (draws, coefficients)."""
         if self.linear:
             return super().scores(theta, rows)
-        count = len(rows.labels)
         try:
-            with LOCK:
-                pieces = slices(len(theta), max(count, self.layout.dimension))
-                found = np.concatenate([self._compiled(theta[piece], *rows.values) for piece in pieces])
-            if found.shape[1:] != (count,):
-                raise ValueError(f"{count} rows gave {found.shape[1:]} scores")
+            [found] = self.layout.function([self._of_rows(rows.values)])(theta)
+            if found.shape[1:] != rows.labels.shape:
+                raise ValueError(f"{rows.labels.size} rows gave {found.shape[1:]} scores")
         except FAILURES as error:
             raise ValueError(NOT_BY_ROWS.format(why=_first_line(error))) from error
-        return found
+        return np.asarray(found)
 
     def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray] | None:
         """Write scores of rows as ``design @ theta + offset``; None where they are not affine in theta."""
@@ -124,9 +113,8 @@ class GraphScores(ScoreFunction):
 
     def affine(self, values: Sequence[NDArray[Any]]) -> tuple[FloatArray, FloatArray]:
         """Compute scores of rows at theta = 0, and slopes, a row for each coefficient; Unreadable if not affine."""
-        graph = clone_replace(self.graph, dict(zip(self.arrays, map(pt.constant, values), strict=True)))
         with np.errstate(all="ignore"):
-            return read_affine(graph, self.layout.values, self.layout.shapes)
+            return read_affine(self._of_rows(values), self.layout.values, self.layout.shapes)
 
     def at(self, theta: FloatArray, values: Sequence[NDArray[Any]]) -> FloatArray:
         """Compute scores of rows at one theta, without compiling."""

@@ -151,61 +151,38 @@ class ScoreFunction:
         return NewRows(values, np.arange(size) if labels is None else labels)
 
     def _given(self, X_new: Any) -> dict[Input, Values]:
-        """Return values and index of every input that new rows must have.
-
-        Arrays written into the model may be given as one array with the columns of all of them, one after the other.
-        """
+        """Return values and index of every input that new rows must have."""
         asked = self._asked()
         if isinstance(X_new, Mapping):
             return _given_by_name(asked, X_new)
         if len(asked) == 1:
             return {asked[0]: _read_values(asked[0], X_new)}
-        if named := [each.name for each in asked if each.name]:
-            fits = next((each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]), "")
-            raise ValueError(
-                f"The scores depend on {', '.join(n for n in named if n != fits)} too: pass a mapping with new values "
-                f"of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
-            )
-        return _given_as_one(asked, X_new)
+        fits = next((each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]), "")
+        raise ValueError(
+            f"The scores depend on {', '.join(each.name for each in asked if each.name != fits)} too: pass a mapping "
+            f"with new values of all of them, {{{', '.join(f'{each.name!r}: ...' for each in asked)}}}."
+        )
 
     def _asked(self) -> list[Input]:
-        """Return the inputs that new rows must have: all ``pm.Data``, or else the arrays written into the model.
+        """Return the inputs that new rows must have: all ``pm.Data``, or else the one array written into the model.
 
-        Arrays are in the order of the coefficients they multiply. Those that are equal in all rows are not asked for.
+        Arrays that are equal in all rows are not asked for.
         """
         if self.refusal:
             raise ValueError(self.refusal)
         named = [each for each in self.inputs if each.name]
         written = [each for each in self.inputs if not each.name and each.same is None]
-        if named and written:
+        if len(written) > (0 if named else 1):
             raise ValueError(
-                f"The scores depend on {', '.join(map(str, written))} too, for which X_new has no values: put it into "
-                "a pm.Data, and pass new values of all pm.Data by name."
+                f"The scores depend on {' and '.join(map(str, written))}{' too' * bool(named)}, for which X_new has no "
+                "values: put covariates and known offsets into pm.Data, and pass new values of all of them by name."
             )
-        if named or len(written) < 2:
-            return named or written
-        if not self.linear or any(len(each.shape) > 1 for each in written):
-            raise ValueError(
-                f"The scores depend on several constant arrays ({', '.join(map(str, written))}): put them into "
-                "pm.Data, and pass new values by name."
-            )
-        loads = {each: self.matrix[self._columns(each)] for each in written}
-        if any(not each.nnz for each in loads.values()):
-            raise ValueError(
-                "The model's scores have a constant offset besides X @ theta, which X_new does not contain: put the "
-                "covariates and the offset into pm.Data, and pass new values of both by name."
-            )
-        return sorted(written, key=lambda each: loads[each].indices.min())
-
-    def _columns(self, which: Input) -> list[int]:
-        """Return the rows of ``matrix`` for an input's columns."""
-        start = sum(each.size for each in self.inputs[: self.inputs.index(which)])
-        return list(range(start, start + which.size))
+        return named or written
 
     # -- scores ------------------------------------------------------------------------------------------------------
 
     def of_new_columns(self) -> tuple[list[Input], Any, FloatArray]:
-        """Return the inputs that vary by row, in their order, with ``matrix`` and ``constant`` of their columns alone.
+        """Return the inputs that vary by row, with ``matrix`` and ``constant`` of their columns alone.
 
         Inputs that are equal in all rows become part of the intercept. Refuses scores that are not linear.
         """
@@ -217,8 +194,9 @@ class ScoreFunction:
                 "pac.predict_scores(result, X_new), with model= for draws."
             )
         asked = self._asked()
+        varies = np.concatenate([*(np.full(each.size, each in asked) for each in self.inputs), [False]])
         held = [np.zeros(each.size) if each in asked else np.array(each.same or ()) for each in self.inputs]
-        chosen = sparse.eye_array(self.constant.size, format="csr")[[k for each in asked for k in self._columns(each)]]
+        chosen = sparse.eye_array(varies.size, format="csr")[varies]
         fold = sparse.vstack([chosen, sparse.csr_array(np.concatenate([*held, [1.0]])[None])], format="csr")
         return asked, fold @ self.matrix, fold @ self.constant
 
@@ -376,16 +354,6 @@ def _given_by_name(asked: list[Input], X_new: Mapping[str, Any]) -> dict[Input, 
             f"{', '.join(named)}."
         )
     return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
-
-
-def _given_as_one(asked: list[Input], X_new: Any) -> dict[Input, Values]:
-    """Read one array with the columns of several arrays written into the model, one after the other."""
-    labels = [label for each in asked for label in each.labels or ()]
-    known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
-    whole = Input("", (sum(each.size for each in asked),), tuple(labels) if known else None)
-    array, index = _read_values(whole, X_new)
-    parts = np.split(array, np.cumsum([each.size for each in asked])[:-1], axis=1)
-    return {each: (part.reshape(-1, *each.shape), index) for each, part in zip(asked, parts, strict=True)}
 
 
 def _read_values(each: Input, values: Any) -> Values:

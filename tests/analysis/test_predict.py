@@ -268,10 +268,9 @@ def test_a_known_offset_is_used_or_refused(method):
                 result = pm.sample(50, step=pac.TemperingSMC(particles=100), **options)
         if not data:
             for rows in (X_new, X_new[:, 1:]):
-                with pytest.raises(ValueError, match=r"constant offset besides X @ theta.*pm\.Data"):
-                    pac.predict_scores(result, rows, model=model)
-                with pytest.raises(ValueError, match=r"constant offset besides X @ theta.*pm\.Data"):
-                    pac.predict_scores(result, rows)
+                for options in ({"model": model}, {}):
+                    with pytest.raises(ValueError, match=r"put covariates and known offsets into pm\.Data"):
+                        pac.predict_scores(result, rows, **options)
             continue
         found = pac.predict_scores(result, X_new, model=model, summary=True)
         theta = result.q.mean if method == "ep" else result["posterior"]["theta"].mean(("chain", "draw")).values

@@ -70,13 +70,17 @@ def test_models_side_by_side(data, method, order):
     "plots.plot_decision_curve",
     fast=10,
     data=finite,
+    elsewhere=st.booleans(),
     probabilities=st.lists(st.floats(0.01, 0.99), min_size=1, max_size=4),
     prevalence=st.one_of(st.none(), st.floats(0.01, 0.99)),
 )
-def test_net_benefits(data, probabilities, prevalence):
-    """Sums over rows; no threshold is better; the figure is the curve."""
+def test_net_benefits(data, elsewhere, probabilities, prevalence):
+    """Sums over rows; on the rows it was chosen with no threshold is better; the figure is the curve."""
     score, y = data
-    curve = pac.decision_curve(score, y, probabilities=probabilities, prevalence=prevalence)
+    options = {"probabilities": probabilities, "prevalence": prevalence}
+    if elsewhere:
+        options["chosen_with"] = (score[::-1], y)
+    curve = pac.decision_curve(score, y, **options)
     share = y.mean() if prevalence is None else prevalence
     for k, p in enumerate(probabilities):
 
@@ -86,8 +90,9 @@ def test_net_benefits(data, probabilities, prevalence):
         row = curve.isel(probability=k)
         assert float(row["net_benefit"]) == pytest.approx(worth(float(row["threshold"])), abs=1e-12)
         assert float(row["treat_all"]) == pytest.approx(worth(-np.inf), abs=1e-12)
-        best = max(worth(at) for at in [*score, -np.inf])
-        assert float(row["net_benefit"]) == pytest.approx(best, rel=1e-9, abs=1e-9)
+        if not elsewhere:
+            best = max(worth(at) for at in [*score, -np.inf])
+            assert float(row["net_benefit"]) == pytest.approx(best, rel=1e-9, abs=1e-9)
     assert (curve["lower"] <= curve["upper"]).all()
     [axes] = canvas(1)
     pac.plots.plot_decision_curve({"rule": curve}, ax=axes)

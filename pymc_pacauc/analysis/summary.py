@@ -417,13 +417,7 @@ WORDS = {
 
 
 @raises_interrupts
-def compare(
-    results: Mapping[str, Any],
-    *,
-    folds: int = 5,
-    epsilon: float = 0.05,
-    random_seed: Any = 0,
-) -> pd.DataFrame:
+def compare(results: Mapping[str, Any], *, folds: int = 5, epsilon: float = 0.05, random_seed: Any = 0) -> pd.DataFrame:
     """Compare models that were fitted to the same labels at the same gamma, and differ in their priors.
 
     Parameters

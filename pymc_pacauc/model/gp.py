@@ -79,11 +79,7 @@ def predict_gp(
 
 
 def conditional_draws(
-    model: pm.Model,
-    gp: Any,
-    posterior: xr.Dataset,
-    points: FloatArray,
-    rng: np.random.Generator,
+    model: pm.Model, gp: Any, posterior: xr.Dataset, points: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Draw scores at new points from the GP's conditional given every draw, shape (chain, draw, points).
 

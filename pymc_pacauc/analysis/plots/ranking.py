@@ -31,8 +31,6 @@ def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, ax: Any = None) -
     ----------
     curves : Dataset or mapping of str to Dataset
         Result of :func:`~pymc_pacauc.roc`, or several of them by name.
-    band : bool, default True
-        Show the pointwise band.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
@@ -84,8 +82,6 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, ax: 
     ----------
     curves : Dataset or mapping of str to Dataset
         Result of :func:`~pymc_pacauc.precision_recall`, or several of them by name.
-    band : bool, default True
-        Show the pointwise band.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 

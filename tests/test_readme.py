@@ -64,9 +64,15 @@ def test_every_sample_stat_is_explained(name):
 
 
 @pytest.mark.parametrize("page", [README, *PAGES, *NOTEBOOKS], ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_and_paths_exist(page):
+def test_links_paths_and_what_is_said_to_be_in_them_exist(page):
     text = page.read_text()
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (page.parent / link).exists(), link
     for path in re.findall(r"`((?:pymc_pacauc|benchmarks|examples|tests|docs)/[\w/.]+)`", text):
         assert (ROOT / path).exists(), path
+    for path, names in re.findall(r"`(pymc_pacauc/[\w/]+\.py)`((?:: (?:`[\w.]+`(?:, | and )?)+)?)", text):
+        source = (ROOT / path).read_text()
+        for name in re.findall(r"`(?:\w+\.)*(\w+)`", names):
+            assert re.search(rf"\b{name}\b", source), (path, name)
+    for script in re.findall(r"python -m benchmarks\.(\w+)", text):
+        assert (ROOT / "benchmarks" / f"{script}.py").exists(), script

@@ -297,40 +297,25 @@ def _scores_of_draws(
 ) -> ScoreFunction:
     if var_name is not None:
         graph = None if model is None else next((v for v in model.deterministics if v.name == var_name), None)
-        read = ScoreFunction(refusal="-") if graph is None else read_scores(model, graph)
-        if not read.refusal:
-            return read
+        if model is not None and graph is not None and not (named := read_scores(model, graph)).refusal:
+            return named
         return carried if carried and carried.name == var_name else _coefficients(posterior, var_name)
-    if model is None:
-        if carried is None:
-            raise ValueError(
-                "result does not contain how a row becomes a score: pass the whole idata of pm.sample(step="
-                "pac.TemperingSMC()) or of approx.sample() (with more draws, if there are few of a large model), or "
-                'model=; or, if the scores are X_new @ theta, var_name="theta".'
-            )
-        return carried
-    read = read_scores(model)
-    if carried is None or not (carried.linear or carried.classes) or read.classes:
+    read = None if model is None else read_scores(model)
+    if carried is None and read is None:
+        raise ValueError(
+            "result does not contain how a row becomes a score: pass the whole idata of pm.sample(step="
+            "pac.TemperingSMC()) or of approx.sample() (with more draws, if there are few of a large model), or "
+            'model=; or, if the scores are X_new @ theta, var_name="theta".'
+        )
+    if carried is None or (read is not None and (read.classes or not (carried.linear or carried.classes))):
+        assert read is not None
         return read
-    if not _agree(carried, read, posterior.isel(chain=slice(1), draw=slice(3))):
+    if read is not None and not carried.agrees(read):
         raise ValueError(
             "model computes other scores than the model of these draws: pass that one, with the data it had, or leave "
             "model= out (the draws contain how their scores are computed)."
         )
     return carried
-
-
-def _agree(carried: ScoreFunction, read: ScoreFunction, draws: xr.Dataset) -> bool:
-    """Return whether two linear score functions have the same names and the same weights at some draws."""
-    if not read.linear:
-        return False
-    one, other = (function.weights(function.theta(draws)) for function in (carried, read))
-    if len(carried.inputs) != len(read.inputs) or one.shape != other.shape:
-        return False
-    for a, b in zip(carried.inputs, read.inputs, strict=True):
-        if a.name != b.name or a.shape != b.shape or (None not in (a.labels, b.labels) and a.labels != b.labels):
-            return False
-    return np.allclose(one, other, rtol=1e-8, atol=1e-10)
 
 
 def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:

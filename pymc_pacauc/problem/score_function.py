@@ -218,9 +218,16 @@ class ScoreFunction:
             found.append(value.reshape(draws, -1).astype(np.float64))
         return np.concatenate(found, axis=1)
 
-    def weights(self, theta: FloatArray) -> FloatArray:
-        """Compute the weights of the columns, the intercept last, of a linear score: (draws, columns + 1)."""
-        return (self.matrix @ theta.T).T + self.constant
+    def agrees(self, other: ScoreFunction) -> bool:
+        """Return whether two linear score functions have the same inputs, and the same weights of their columns."""
+        if not (self.linear and other.linear and self.variables == other.variables):
+            return False
+        inputs = [[(each.name, each.shape) for each in function.inputs] for function in (self, other)]
+        labels = zip(self.inputs, other.inputs, strict=False)
+        if inputs[0] != inputs[1] or any(None not in (a.labels, b.labels) and a.labels != b.labels for a, b in labels):
+            return False
+        scale = 1e-8 * max(abs(self.matrix).max(), np.abs(self.constant).max())
+        return abs(self.matrix - other.matrix).max() <= scale and np.abs(self.constant - other.constant).max() <= scale
 
     def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray] | None:
         """Return design (rows, coefficients) and offset (rows,) with scores ``design @ theta + offset``.
@@ -240,7 +247,7 @@ class ScoreFunction:
                 f"Scores that are not linear in {names or 'X_new'} are computed by the model: pass model=, that of "
                 "these draws."
             )
-        weights = self.weights(theta)
+        weights = (self.matrix @ theta.T).T + self.constant
         return weights[:, :-1] @ rows.flat.T + weights[:, -1:]
 
     # -- storage -----------------------------------------------------------------------------------------------------

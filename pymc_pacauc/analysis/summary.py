@@ -32,7 +32,7 @@ from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import CI_PROB, inference_data
 from pymc_pacauc.model.deployed import draw_dims, draws_first, mean_score
 from pymc_pacauc.model.graph import evaluate_at_draws
-from pymc_pacauc.model.idata import coefficient_labels, labelled
+from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, check_model, dataset_of
@@ -97,10 +97,11 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
     if sparse[name].dirac:
         return _counted(posterior, name)
     p, v0, v1 = sparse[name].read()
-    theta = flat_draws(posterior, [name])
+    theta = posterior[name].transpose("chain", "draw", ...)
+    p, v0, v1 = (np.reshape(each, theta.shape[2:]) for each in (p, v0, v1))
     ratio = 0.5 * (np.log(v0 / v1) + theta**2 * (1.0 / v0 - 1.0 / v1))
-    values = expit(np.log(p) - np.log1p(-p) + ratio).mean(axis=0)
-    return labelled(model, model[name], values).rename(f"{name}_inclusion")
+    odds = np.log(p) - np.log1p(-p) + ratio
+    return odds.copy(data=expit(odds)).mean(("chain", "draw")).rename(f"{name}_inclusion")
 
 
 def _choose(names: list[str], var_name: str | None) -> str:
@@ -119,12 +120,6 @@ def _counted(posterior: xr.Dataset, var_name: str | None) -> xr.DataArray:
         raise ValueError("result has no draws of indicators (of a SpikeSlab variable with v0 = 0): pass model= too.")
     name = _choose(names, var_name)
     return posterior[f"{name}_included"].mean(("chain", "draw")).rename(f"{name}_inclusion")
-
-
-def flat_draws(posterior: xr.Dataset, names: Sequence[str]) -> FloatArray:
-    """Return the draws of these variables, one after the other, as a matrix (draws, entries)."""
-    columns = [np.asarray(posterior[name].transpose("chain", "draw", ...).values, dtype=float) for name in names]
-    return np.concatenate([each.reshape(each.shape[0] * each.shape[1], -1) for each in columns], axis=1)
 
 
 def summary(

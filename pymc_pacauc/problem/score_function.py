@@ -202,21 +202,7 @@ class ScoreFunction:
 
     def theta(self, posterior: Any) -> FloatArray:
         """Concatenate the variables' draws, in a Dataset, to coefficients ``(chain * draw, coefficients)``."""
-        draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-        found = [np.zeros((draws, 0))]
-        for name, shape in self.variables:
-            if name not in posterior:
-                raise ValueError(
-                    f"The posterior has no draws of {name}, which the scores depend on: keep it among the var_names."
-                )
-            value = posterior[name].transpose("chain", "draw", ...).values
-            if value.shape[2:] != shape:
-                raise ValueError(
-                    f"{name} has shape {value.shape[2:]} in these draws, and {shape} in the model that was fitted: the "
-                    "draws are of another model."
-                )
-            found.append(value.reshape(draws, -1).astype(np.float64))
-        return np.concatenate(found, axis=1)
+        return flat_draws(posterior, self.variables)
 
     def agrees(self, other: ScoreFunction) -> bool:
         """Return whether two linear score functions have the same inputs, and the same weights of their columns."""
@@ -330,6 +316,25 @@ class ScoreFunction:
         if len(whole) < counts[0]:
             return None
         return cls.from_dict(json.loads(zlib.decompressobj().decompress(whole.tobytes())))
+
+
+def flat_draws(posterior: Any, variables: Sequence[tuple[str, tuple[int, ...]]]) -> FloatArray:
+    """Concatenate the draws of variables, by name and shape, to a matrix ``(chain * draw, entries)``."""
+    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    found = [np.zeros((draws, 0))]
+    for name, shape in variables:
+        if name not in posterior:
+            raise ValueError(
+                f"The posterior has no draws of {name}, which the scores depend on: keep it among the var_names."
+            )
+        value = posterior[name].transpose("chain", "draw", ...).values
+        if value.shape[2:] != shape:
+            raise ValueError(
+                f"{name} has shape {value.shape[2:]} in these draws, and {shape} in the model that was fitted: the "
+                "draws are of another model."
+            )
+        found.append(value.reshape(draws, -1).astype(np.float64))
+    return np.concatenate(found, axis=1)
 
 
 def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | None = None) -> ScoreFunction:

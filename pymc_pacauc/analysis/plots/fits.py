@@ -14,11 +14,12 @@ from pymc_pacauc.analysis.gamma_path import tempering_path
 from pymc_pacauc.analysis.plots import canvas
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREEN, GREY, ORANGE, VERMILION, new_axes
 from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN
-from pymc_pacauc.analysis.summary import flat_draws, inclusion_probability
+from pymc_pacauc.analysis.summary import inclusion_probability
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.results import as_result, dataset_of
 from pymc_pacauc.numerics import DRAWS
+from pymc_pacauc.problem.score_function import flat_draws
 
 
 def plot_marginals(approx: Any, idata: Any = None, *, ax: Any = None) -> Any:
@@ -76,7 +77,9 @@ def plot_marginals(approx: Any, idata: Any = None, *, ax: Any = None) -> Any:
     if idata is not None and posterior is None:
         given = type(idata).__name__
         raise TypeError(f"idata must be draws, the result of pm.sample() or approx.sample(); got {given}.")
-    draws = None if posterior is None else flat_draws(posterior, names)
+    draws = (
+        None if posterior is None else flat_draws(posterior, list(zip(names, approx.source.layout.shapes, strict=True)))
+    )
     axes = canvas.panels(ax, len(labels), 2.7, 2.4)
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     gaussian = approx.posterior is approx.fit.posterior

@@ -224,7 +224,7 @@ def test_names_from_the_coefficients():
         blocks = pm.fit(method=pac.EP(), progressbar=False)
     wide = FRAME.assign(g2=0.5, g1=-2.0)
     for rows in (wide, wide[["g1", "g2", *NAMES]].to_numpy()):
-        with pytest.raises(ValueError, match=r"3 columns\) and .*2 columns\), for which X_new has no values: put"):
+        with pytest.raises(ValueError, match=r"2 columns\) and .*3 columns\), for which X_new has no values: put"):
             pac.predict_scores(blocks, rows, summary=True)
     with pm.Model(coords=coords):
         pac.AUCPotential("auc", X @ pm.Normal("b", dims="number"), y, gamma=20.0)
@@ -345,10 +345,11 @@ def test_three_and_four_coefficients(fits):
     approx = fits["plain", "written"]
     with pm.Model() as other:
         pac.AUCPotential("auc", np.hstack([X, X[:, :1]]) @ pm.Normal("b", shape=4), y, gamma=20.0)
-    draws = approx.sample(3)
-    for result in (draws, dataset_of(draws, "posterior").drop_vars("score_function")):
-        with pytest.raises(ValueError, match=r"b has shape \(3,\) in these draws, and \(4,\)"):
-            pac.predict_scores(result, np.hstack([NEW, NEW[:, :1]]), model=other)
+    draws, wide = approx.sample(3), np.hstack([NEW, NEW[:, :1]])
+    with pytest.raises(ValueError, match="model computes other scores"):
+        pac.predict_scores(draws, wide, model=other)
+    with pytest.raises(ValueError, match=r"b has shape \(3,\) in these draws, and \(4,\)"):
+        pac.predict_scores(dataset_of(draws, "posterior").drop_vars("score_function"), wide, model=other)
 
 
 def test_thresholds_are_of_one_fit(fits):
@@ -472,7 +473,7 @@ def test_any_affine_graph_is_predicted_as_it_is_written(scores, held):
         found = pac.predict_scores(draws, {name: new[name] for name in used}, model=model)
         np.testing.assert_allclose(found.values[0], truth, rtol=1e-9, atol=1e-9)
     elif used:
-        with pytest.raises(ValueError, match=r"for which X_new has no values: put it into a pm\.Data"):
+        with pytest.raises(ValueError, match=r"for which X_new has no values: put .* into pm\.Data"):
             pac.predict_scores(draws, {name: new[name] for name in used}, model=model)
     else:
         found = pac.predict_scores(draws, NEW, model=model)

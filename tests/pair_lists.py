@@ -6,15 +6,12 @@ Two loops over observations and the definition of each kind; shares no code with
 import numpy as np
 
 
-def label_pairs(y, strata=None, weights=None, class_weights=None):
+def label_pairs(y, strata=None, weights=None):
     n = len(y)
     strata = np.zeros(n) if strata is None else strata
     weights = np.ones(n) if weights is None else weights
     found = [
-        (i, j, weights[i] * weights[j] * (class_weights or {}).get((y[i], y[j]), 1.0))
-        for i in range(n)
-        for j in range(n)
-        if y[i] > y[j] and strata[i] == strata[j]
+        (i, j, weights[i] * weights[j]) for i in range(n) for j in range(n) if y[i] > y[j] and strata[i] == strata[j]
     ]
     return tuple(np.array(column) for column in zip(*found, strict=True))
 

@@ -27,7 +27,7 @@ ONE_PAIR_WRONG = """
         from pymc_pacauc.comparison.pairs import bipartite
         from pymc_pacauc.comparison.surrogate import surrogate_risk
         scores, labels = np.array([0.0, 2.0, 1.0]), np.array([0, 0, 1])
-        print(pac.empirical_risk(scores, labels), surrogate_risk(scores, bipartite(labels), "hinge")[0])
+        print(pac.empirical_risk(scores, labels), surrogate_risk(scores, bipartite(labels))[0])
     print(*(str(w.message) for w in caught), sep="\\n")
 """
 

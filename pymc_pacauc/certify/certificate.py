@@ -11,9 +11,7 @@
    matchings (:mod:`pymc_pacauc.certify.matchings`), at epsilon / ``selected_from``.
 4. The mean score is wrong about a pair only if at least half of the draws are, so its risk is at most 2 B.
 
-With ``sampling="iid"`` labels are random too: the bound is on risk times share of comparable pairs, with
-m = floor(n / 2), and is divided by a lower bound on that share, at half of epsilon each. Hand and Till's M is the mean
-of K bounds at epsilon / K. Each step has its proof in ``docs/theory/certificates.md``.
+Hand and Till's M is the mean of K bounds at epsilon / K. Each step has its proof in ``docs/theory/certificates.md``.
 
 To add a bound, see :mod:`pymc_pacauc.certify.bounds`; to certify another result, give it ``fitted_to``, ``mean_risk``
 and ``divergence`` (:class:`pymc_pacauc.array_result.ArrayResult`).
@@ -29,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import linalg
 
 from pymc_pacauc.array_result import ArrayResult, Estimate, HTMLReport, KnownResult
 from pymc_pacauc.certify import bounds
@@ -41,17 +38,14 @@ from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import SEED, check_choice, check_probability, check_whole
 from pymc_pacauc.problem.problem import two_class_mask
 from pymc_pacauc.problem.provenance import Provenance, measure_of, of_comparisons
-from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 
 if TYPE_CHECKING:
     import pymc as pm
 
-# Name of each bound; the function and its default rate, where it is a function of risk, divergence and m.
-BOUNDS: dict[str, tuple[Any, ...]] = {
-    "kl": ("PAC-Bayes-kl",),
-    "catoni": ("Catoni", bounds.catoni_bound, bounds.catoni_rate),
-    "linear": ("Linear", bounds.linear_bound, bounds.linear_rate),
-    "matchings": ("Mean over matchings",),
+BOUNDS = {"kl": "PAC-Bayes-kl", "catoni": "Catoni", "linear": "Linear", "matchings": "Mean over matchings"}
+WITH_RATE = {  # the bound and its default rate
+    "catoni": (bounds.catoni_bound, bounds.catoni_rate),
+    "linear": (bounds.linear_bound, bounds.linear_rate),
 }
 # Standard errors by which a Monte Carlo estimate without a bound is shifted to the worse side: a normal one is beyond
 # with probability 0.001. Doubled, with 1e-9, and certificates from draws are lower.
@@ -158,7 +152,6 @@ def certificate(
     bound: str = "kl",
     rate: float | None = None,
     tuned_prior: str = "refuse",
-    sampling: str = "labels",
     groups: ArrayLike | None = None,
     model: pm.Model | None = None,
 ) -> Certificate:
@@ -183,26 +176,21 @@ def certificate(
         Choosing *gamma* alone need not be counted: the bounds hold for all posteriors at once.
     bound : str, default "kl"
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
-        :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not their draws)
-        of models with two classes all of whose pairs weigh the same; see :mod:`pymc_pacauc.certify.matchings`. Choose
-        before looking: the better of two bounds needs ``selected_from=2``.
+        :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not
+        their draws) of models with two classes all of whose pairs weigh the same; see
+        :mod:`pymc_pacauc.certify.matchings`. Choose before looking: the better of two bounds needs ``selected_from=2``.
     rate : float, optional
-        Rate of a bound other than ``"kl"``, fixed in advance; by default about the best one if the divergence were d
-        (and, but for the linear one, the AUC 0.85).
+        Rate of ``"catoni"`` or ``"linear"``, fixed in advance; by default about the best one if the divergence were d
+        (and, for Catoni's, the AUC 0.85).
     tuned_prior : {"refuse", "charge", "accept"}, default "refuse"
         ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`,
         :func:`~pymc_pacauc.choose_lengthscale`, an estimator's), or ``"charge"`` for it, where the choice was among
         ``selected_from`` priors fixed beforehand, or ``"accept"`` it, with a caution: the number is then no
         certificate.
-    sampling : str, default "labels"
-        ``"labels"``: given the labels (classes, times, strata, weights), covariates are independent. ``"iid"``: the
-        observations, labels and all, are independent and identically distributed, and the risk certified is that of a
-        pair of new observations, given that they can be compared; half of epsilon is paid for how often they can. For
-        pairs that weigh the same. Choose before looking.
     groups : array-like of shape (n,), optional
         A label per observation, such as its patient: groups are the independent units, and observations of one may
-        depend on each other in any way. m is then counted in groups (``docs/theory/certificates.md``). For ``"kl"``,
-        ``"catoni"`` and ``"linear"``. (In :func:`~pymc_pacauc.leave_out` groups are what is left out together.) An
+        depend on each other in any way. m is then counted in groups (``docs/theory/certificates.md``). Not for
+        ``"matchings"``. (In :func:`~pymc_pacauc.leave_out` groups are what is left out together.) An
         estimator that was fitted with ``groups=`` needs none here.
     model : pymc.Model, optional
         Needed for draws with ``groups=`` only: results have a record of their fit. If given, it must be that
@@ -244,16 +232,24 @@ def certificate(
     >>> 0.7 < certified.auc < certified.empirical_auc
     True
     """
-    _check_options(epsilon, selected_from, bound, rate, tuned_prior, sampling)
-    options: dict[str, Any] = {"bound": bound, "rate": rate, "tuned_prior": tuned_prior}
+    check_choice("bound", bound, BOUNDS)
+    check_choice("tuned_prior", tuned_prior, ("refuse", "charge", "accept"))
+    check_probability("epsilon", epsilon)
+    check_whole("selected_from", selected_from)
+    if tuned_prior == "charge" and selected_from == 1:
+        raise ValueError('tuned_prior="charge" needs selected_from > 1, the number of priors that were compared.')
+    if rate is not None and not (bound in WITH_RATE and 0.0 < rate < math.inf):
+        raise ValueError(
+            f'rate must be a finite number > 0, for bound="catoni" or "linear"; got {rate!r} for {bound!r}.'
+        )
+    options: dict[str, Any] = {"bound": bound, "rate": rate, "tuned_prior": tuned_prior, "groups": groups}
     if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
         from pymc_pacauc.model.results import as_results  # results on arrays are certified without PyMC
 
         result, *others = as_results(result)
         if others:  # an estimator with a score for each class
-            options |= {"sampling": sampling, "groups": groups, "selected_from": selected_from}
             each = (result, *others)
-            found = [certificate(one, epsilon / len(each), **options) for one in each]
+            found = [certificate(one, epsilon / len(each), selected_from=selected_from, **options) for one in each]
             return _mean_of_classes(found, epsilon, sum(one.gamma for one in found))
     result = getattr(result, "certified", result)  # of a mixture over hyper-parameters
     fitted = result.fitted_to
@@ -265,37 +261,33 @@ def certificate(
 
         check_model(fitted, model)
     if fitted.comparison == "unordered classes":
-        return _of_classes(result, fitted, epsilon, groups, sampling, options | {"selected_from": selected_from})
+        return _of_classes(result, fitted, epsilon, options | {"selected_from": selected_from})
     check_certifiable(fitted)
     if groups is not None:
         fitted = fitted.with_groups(_comparison(result, model), groups)
-    _check(result, fitted, bound, sampling, tuned_prior)
+    _check(result, fitted, bound, tuned_prior)
     if bound == "matchings":  # which estimates the risk from draws, of whose error there is a bound
         safe = SafeSide(result.mean_risk.value, result.divergence.value, epsilon)
     else:
         safe = _safe_side(result, fitted, epsilon, selected_from)
-    m, share, least, failure = fitted.m_eff, 1.0, 1.0, safe.epsilon
-    if sampling == "iid":
-        m, share, failure = float((fitted.n_pos + fitted.n_neg) // 2), fitted.compared, 0.5 * failure
-        least = 1.0 - bounds.kl_upper(1.0 - share, -math.log(failure) / m)  # of the pairs that can be compared
-    of_one, said = failure / selected_from, safe.said  # epsilon of one prior
-    name, *formula = BOUNDS[bound]
+    m, said, name = fitted.m_eff, safe.said, BOUNDS[bound]
+    of_one = safe.epsilon / selected_from  # epsilon of one prior
     if bound == "matchings":
-        drawn = _over_matchings(result, safe.divergence, of_one, rate)
-        highest, rate = drawn.risk, drawn.rate
+        drawn = _over_matchings(result, safe.divergence, of_one)
+        highest, name = drawn.risk, f"{name}, rate {drawn.rate:.4g}"
         said = (
             f"The Monte Carlo error of a mean over {drawn.draws} draws ({drawn.margin:.2g} nats) is covered by "
             f"{FOR_THE_DRAWS:.0%} of epsilon, also for the best of {COMPARED} gammas."
         )
     elif bound == "kl":
-        equal = sampling == "iid" or equal_matchings(fitted)
-        highest = bounds.pac_bayes_kl(share * safe.risk, safe.divergence, m, of_one, equal_matchings=equal)
+        equal = equal_matchings(fitted)
+        highest = bounds.pac_bayes_kl(safe.risk, safe.divergence, m, of_one, equal_matchings=equal)
     else:
-        evaluate, default_rate = formula
-        rate = default_rate(m, fitted.coefficients, failure) if rate is None else rate
-        highest = evaluate(share * safe.risk, safe.divergence, m, of_one, rate=rate)
-    highest = min(1.0, highest / least) if least > 0.0 else 1.0
-    sentences = [*_assumptions(fitted, sampling, selected_from), said, getattr(result, "assumption", "")]
+        evaluate, default_rate = WITH_RATE[bound]
+        rate = default_rate(m, fitted.coefficients, safe.epsilon) if rate is None else rate
+        highest = evaluate(safe.risk, safe.divergence, m, of_one, rate=rate)
+        name = f"{name}, rate {rate:.4g}"
+    sentences = [*_assumptions(fitted, selected_from), said, getattr(result, "assumption", "")]
     return Certificate(
         auc=1.0 - highest,
         mean_score_auc=max(0.0, 1.0 - 2.0 * highest) if result.gaussian else math.nan,
@@ -304,7 +296,7 @@ def certificate(
         m=m,
         epsilon=epsilon,
         selected_from=selected_from,
-        bound=name if bound == "kl" else f"{name}, rate {rate:.4g}",
+        bound=name,
         monte_carlo=safe.errors,
         assumptions=tuple(filter(None, sentences)),
         **{each: getattr(fitted, each) for each in ("n_pos", "n_neg", "groups", "comparison", "method", "gamma")},
@@ -356,7 +348,7 @@ def _safe_side(result: Any, fitted: Provenance, epsilon: float, selected_from: i
     return SafeSide(highest, divergence, epsilon, (risk.error, of_evidence), said)
 
 
-def _over_matchings(result: Any, kl: float, epsilon: float, rate: float | None) -> DrawsBound:
+def _over_matchings(result: Any, kl: float, epsilon: float) -> DrawsBound:
     """Bound the risk of a draw from an approximation by the mean over matchings of the training rows."""
     fit = _fit_of(
         result, 'bound="matchings" needs the training rows and the approximation, which draws alone do not contain'
@@ -365,7 +357,7 @@ def _over_matchings(result: Any, kl: float, epsilon: float, rate: float | None) 
     scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))
     typical = min(result.fitted_to.coefficients, 20)  # nats: a divergence guessed without the data
     rng, grouping = np.random.default_rng(SEED), matching_groups(positive)
-    return bound_of_draws(scores, kl, grouping, typical, epsilon, rng=rng, rate=rate, compared=COMPARED)
+    return bound_of_draws(scores, kl, grouping, typical, epsilon, rng=rng, compared=COMPARED)
 
 
 TUNED = (
@@ -410,34 +402,15 @@ def certified_auc(result: Any, epsilon: float = 0.05, selected_from: int = 1) ->
     return math.nan if found is None else found.auc
 
 
-def _check_options(
-    epsilon: float, selected_from: int, bound: str, rate: float | None, tuned_prior: str, sampling: str
-) -> None:
-    """Refuse arguments of :func:`certificate` that are wrong for any result."""
-    check_choice("bound", bound, BOUNDS)
-    check_choice("tuned_prior", tuned_prior, ("refuse", "charge", "accept"))
-    check_choice("sampling", sampling, ("labels", "iid"))
-    check_probability("epsilon", epsilon)
-    check_whole("selected_from", selected_from)
-    if tuned_prior == "charge" and selected_from == 1:
-        raise ValueError('tuned_prior="charge" needs selected_from > 1, the number of priors that were compared.')
-    if rate is not None and not 0.0 < rate < math.inf:
-        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
-    if bound == "matchings" and sampling != "labels":
-        raise ValueError('bound="matchings" holds given the labels: use it with sampling="labels".')
-
-
-def _check(result: Any, fitted: Provenance, bound: str, sampling: str, tuned_prior: str) -> None:
+def _check(result: Any, fitted: Provenance, bound: str, tuned_prior: str) -> None:
     """Refuse posteriors without a certificate."""
-    if fitted.groups and (bound == "matchings" or sampling != "labels"):
+    if fitted.groups and bound == "matchings":
         raise ValueError(
-            'bound="matchings" and sampling="iid" are for observations that are independent, not for groups of them: '
-            'use bound="kl" (or "catoni", "linear") with sampling="labels".'
+            'bound="matchings" is for observations that are independent, not for groups of them: use bound="kl", '
+            '"catoni" or "linear".'
         )
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError(f'A certified AUC needs ties="half"; these draws have ties={fitted.ties!r}.')
-    if sampling == "iid" and fitted.compared == 0.0:
-        raise ValueError('sampling="iid" is for pairs of equal weight; use sampling="labels".')
     if not math.isfinite(result.divergence.value):
         infinite = "is infinite: the prior gives some coefficients a sign or a range, which a Gaussian leaves"
         raise ValueError(
@@ -460,39 +433,32 @@ def _fit_of(result: Any, why: str) -> Fit:
     return fit
 
 
-def _of_classes(
-    result: Any, fitted: Provenance, epsilon: float, groups: Any, sampling: str, options: dict[str, Any]
-) -> Certificate:
+def _of_classes(result: Any, fitted: Provenance, epsilon: float, options: dict[str, Any]) -> Certificate:
     """Certify Hand and Till's M: the mean of a bound for each class's score at epsilon / K, K classes.
 
     The proof is in ``docs/theory/certificates.md``.
     """
-    if sampling != "labels" or options["bound"] == "matchings":
+    if options["bound"] == "matchings":
         raise ValueError(
-            'M, of unordered classes, is certified with sampling="labels" and bound="kl", "catoni" or "linear"; got '
-            f"sampling={sampling!r} and bound={options['bound']!r}."
+            'M, of unordered classes, is certified with bound="kl", "catoni" or "linear"; got bound="matchings".'
         )
     fit = _fit_of(
         result,
         "A certificate of M, of unordered classes, needs the divergence of each class's coefficients from their prior, "
         "which draws do not contain",
     )
-    problem = fit.problem
-    if problem.sites is not None:
-        raise ValueError(f"M, of unordered classes, needs a Gaussian prior; that of result is {problem.sites.name}.")
-    number, n, found = fitted.terms, problem.n // fitted.terms, []
-    for k in range(number):
-        rows = np.arange(n) + k * n
-        pairs = replace(problem.pairs.among(np.arange(problem.n) // n == k), kind="two classes").on_rows(rows)
-        columns = np.flatnonzero((problem.X[rows] != 0.0).any(axis=0))  # coefficients that this risk depends on
-        factor = linalg.cholesky(problem.prior.covariance[np.ix_(columns, columns)], lower=True)
-        prior = GaussianPrior(problem.prior.mean[columns], factor)
-        one = replace(
-            problem, pairs=pairs, scores=LinearScores(problem.X[np.ix_(rows, columns)], problem.offset[rows], prior)
+    number, found, groups = fitted.terms, [], options.pop("groups")
+    if fit.problem.sites is not None or len(fit.problem.parts) != number:
+        raise ValueError(
+            "M, of unordered classes, is certified for a Gaussian prior under which the classes have coefficients of "
+            f"their own, independent of each other; result has {len(fit.problem.parts)} independent part(s) for "
+            f"{number} classes."
         )
-        q = marginal(fit.posterior, one.scores, columns)
+    for part in fit.problem.parts:
+        pairs = replace(part.problem.pairs, kind="two classes")
+        q = marginal(fit.posterior, part.problem.scores, part.columns)
         assert q is not None  # the marginal of a Gaussian
-        risk = scores_under(one, q, np.ones(n, dtype=bool)).risk(pairs)
+        risk = scores_under(part.problem, q, np.ones(pairs.n, dtype=bool)).risk(pairs)
         own = replace(fitted, **of_comparisons([pairs]), terms=1, priors=1)
         own = own if groups is None else own.with_groups(pairs, groups)
         known = KnownResult(own, ArrayResult(fit).evidence, Estimate(risk), Estimate(q.divergence), True, result.caveat)
@@ -542,9 +508,7 @@ def _sizes(certified: Certificate) -> str:
     return said + (f", in {certified.groups} groups" if certified.groups else "")
 
 
-def _independence(fitted: Provenance, sampling: str) -> str:
-    if sampling == "iid":
-        return "Assumes that observations, with their labels, are independent and identically distributed."
+def _independence(fitted: Provenance) -> str:
     if fitted.groups:
         return (
             f"Assumes that, given the labels, the {fitted.groups} groups are independent (observations of one may "
@@ -560,10 +524,10 @@ def _independence(fitted: Provenance, sampling: str) -> str:
     )
 
 
-def _assumptions(fitted: Provenance, sampling: str, selected_from: int) -> list[str]:
+def _assumptions(fitted: Provenance, selected_from: int) -> list[str]:
     """Return the conditions of the bound that follow from the record of a fit, in words."""
     fixed = "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them"
-    sentences = [_independence(fitted, sampling)]
+    sentences = [_independence(fitted)]
     if selected_from > 1:
         sentences += [
             f"{fixed}, by evidence or otherwise, beyond the choice counted next.",

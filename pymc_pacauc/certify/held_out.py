@@ -1,6 +1,6 @@
 """Certificates from held-out rows: of any score (:func:`holdout`), and of a model fitted to a part (:func:`split`).
 
-:func:`split` divides the rows of each class into a part A, which is fitted, and the rest B, on which AUCs are certified
+:func:`split` divides the rows of each class into a half A, which is fitted, and the rest B, on which AUCs are certified
 by the bounds of :mod:`pymc_pacauc.certify.matchings` (with groups of dependent rows, by PAC-Bayes-kl). Three scores are
 certified:
 
@@ -32,6 +32,7 @@ from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.certify import bounds
 from pymc_pacauc.certify.certificate import TUNED
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
+from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size, group_codes
@@ -97,35 +98,6 @@ def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
     shift = float(np.sum((p.factor.T @ (q.mean - p.mean)) ** 2))
     volumes = float(np.log(np.diagonal(q.factor)).sum() - np.log(np.diagonal(p.factor)).sum())
     return max(0.0, 0.5 * (spread + shift) + volumes)
-
-
-def _part_of(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
-    """Choose a share of the rows of each class at random; mask, (n,)."""
-    chosen = np.zeros(positive.size, dtype=bool)
-    for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
-        if rows.size < 2:
-            raise ValueError(f"model must have at least two rows of each class, for a split; one has {rows.size}.")
-        number = int(np.clip(round(share * rows.size), 1, rows.size - 1))
-        chosen[rng.permutation(rows)[:number]] = True
-    return chosen
-
-
-def _groups_of(positive: Mask, codes: NDArray[np.intp], share: float, rng: np.random.Generator) -> Mask:
-    """Choose whole groups in random order: a group joins if that brings the part nearer its share of both classes."""
-    sizes = np.array([np.bincount(codes[rows], minlength=codes.max() + 1) for rows in (positive, ~positive)]).T
-    shares = sizes / sizes.sum(axis=0)
-    chosen, seen, part = np.zeros(len(sizes), dtype=bool), np.zeros(2), np.zeros(2)
-    for group in rng.permutation(len(sizes)):
-        seen += shares[group]
-        missing = share * seen - part
-        chosen[group] = np.sum((missing - shares[group]) ** 2) < np.sum(missing**2)
-        part += chosen[group] * shares[group]
-    if min(sizes[chosen].sum(axis=0).min(), sizes[~chosen].sum(axis=0).min()) == 0:
-        raise ValueError(
-            f"groups cannot be split such that both parts have rows of each class ({len(sizes)} groups, "
-            f"share={share:g}). Use another share=, or more groups."
-        )
-    return chosen[codes]
 
 
 def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
@@ -339,7 +311,6 @@ class SplitCertificate(HTMLReport):
 @raises_interrupts
 def split(
     model: pm.Model | Problem | None = None,
-    share: float = 0.5,
     epsilon: float = 0.05,
     *,
     selected_from: int = 1,
@@ -347,19 +318,17 @@ def split(
     random_seed: int = SEED,
     n_jobs: int | None = None,
 ) -> SplitCertificate:
-    """Certify the AUC of a fit to a part of the rows, and of a fit to all of them, on the rows outside the part.
+    """Certify the AUC of a fit to half of the rows, and of a fit to all of them, on the other half.
 
     Parameters
     ----------
     model : pymc.Model or Problem, optional
         A model with scores affine in Gaussian variables and two classes, by default the one on the context stack; or a
         :class:`~pymc_pacauc.problem.problem.Problem` of arrays. Its gamma is used for both fits, by EP.
-    share : float, default 0.5
-        Share of each class in the part. A third to a half is about best (``benchmarks/certificates.py``).
     epsilon : float, default 0.05
         Probability, over the drawing of the rows, with which each bound may fail.
     selected_from : int, default 1
-        Number of certificates compared, this one among them: models, gammas, shares, or the three bounds of one.
+        Number of certificates compared, this one among them: models, gammas, or the three bounds of one.
     groups : array_like, shape (n,), optional
         A label per row, such as its patient: groups are the independent units, and none is split.
     random_seed : int, Generator or None, optional
@@ -402,7 +371,6 @@ def split(
     """
     check_probability("epsilon", epsilon)
     check_whole("selected_from", selected_from)
-    check_probability("share", share)
     source: ModelProblem | None = None
     if isinstance(model, Problem):
         problem, tuned = model, model.tuned_prior
@@ -416,7 +384,14 @@ def split(
         raise ValueError(f"model must have a Gaussian prior, to be certified; it is {problem.sites.name}.")
     rng = np.random.default_rng(random_seed)
     codes = None if groups is None else group_codes(groups, positive.size)
-    in_part = _part_of(positive, share, rng) if codes is None else _groups_of(positive, codes, share, rng)
+    try:
+        in_part = comparison_folds(problem.pairs, 2, rng, codes) == 0
+    except ValueError:
+        raise ValueError(
+            f"model cannot be split in two: each half needs rows of both classes, and {int(positive.sum())} positive "
+            f"and {int((~positive).sum())} negative rows{f' in {_number(codes)} groups' if _number(codes) else ''} are "
+            "too few for that."
+        ) from None
     part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
     whole = fit(problem, n_jobs=n_jobs)
     rest = ~in_part
@@ -445,8 +420,7 @@ def split(
     if source is None:
         return found
     of_part, of_whole = (EPApproximation(each, source) for each in (part, whole))
-    pairs = part.problem.pairs  # of fewer rows than the model has, chosen by class: their labels are no random sample
-    own = of_comparisons([pairs.on_rows(np.flatnonzero(in_part))])
-    own |= {"compared": 0.0, "pairs": pair_fingerprint([pairs])}
+    pairs = part.problem.pairs  # of fewer rows than the model has
+    own = of_comparisons([pairs.on_rows(np.flatnonzero(in_part))]) | {"pairs": pair_fingerprint([pairs])}
     of_part.fitted_to = replace(of_part.fitted_to, data=fingerprint([in_part, np.array(of_part.fitted_to.data)]), **own)
     return replace(found, part=of_part, whole=of_whole)

@@ -261,18 +261,16 @@ def bound_of_draws(
     epsilon: float = 0.05,
     *,
     rng: np.random.Generator,
-    rate: float | None = None,
     compared: int = 1,
 ) -> DrawsBound:
     """Bound the expected risk of a draw of ``scores``, a Gaussian of this ``divergence`` from a prior fixed in advance.
 
-    ``typical`` is a divergence guessed without the data, by which the rate (if none is given) and the limit are chosen.
+    ``typical`` is a divergence guessed without the data, by which the rate and the limit are chosen.
     PAC-Bayesian bounds hold for all posteriors at once, but the Monte Carlo bound holds for one: ``compared`` is the
     number of posteriors among which this one may be chosen by its bound.
     """
     n_pos = int(grouping.positive.sum())
-    if rate is None:
-        rate = matching_rate(n_pos, grouping.positive.size - n_pos, typical, epsilon)
+    rate = matching_rate(n_pos, grouping.positive.size - n_pos, typical, epsilon)
     delta = FOR_THE_DRAWS * epsilon
     limit = 4.0 * (typical - math.log(epsilon))  # of D: four times what the bound pays for divergence and epsilon
     estimate, safe, draws = mean_log_moment(

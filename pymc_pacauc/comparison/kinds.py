@@ -22,7 +22,6 @@ doi:10.1023/A:1010920819831, for unordered classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -41,7 +40,7 @@ def label_comparison(
     positive: Any = None,
     strata: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    ordered: bool | Mapping[tuple[float, float], float] = False,
+    ordered: bool = False,
     max_fpr: float | None = None,
 ) -> Pairs:
     """Find the pairs that labels compare, from the arguments of :func:`~pymc_pacauc.empirical_risk`.
@@ -56,9 +55,8 @@ def label_comparison(
         Compare within these groups only: one label per observation.
     weights : array_like, shape (n,), optional
         One positive number per observation; a pair weighs their product.
-    ordered : bool or mapping of (label, label) to float, default False
-        True for y with any number of values, the larger of which should score higher; or a mapping
-        ``{(higher, lower): weight}``.
+    ordered : bool, default False
+        True for y with any number of values, the larger of which should score higher.
     max_fpr : float, optional
         Largest false positive rate, in (0, 1], of a partial AUC.
 
@@ -83,16 +81,15 @@ def label_comparison(
     >>> label_comparison([0, 1, 1, 0], strata=["a", "a", "b", "b"])
     Pairs(n=4, blocks=[1 x 1, 1 x 1])
     """
+    if not isinstance(ordered, bool):
+        raise ValueError(f"ordered must be True or False; got {ordered!r}.")
     if max_fpr is not None:
-        if strata is not None or ordered is not False:
+        if strata is not None or ordered:
             raise ValueError("max_fpr is for two classes without strata=: a partial AUC is that of one ROC curve.")
         check_max_fpr(max_fpr)
-    if ordered is False:
-        pairs = bipartite(y, positive)
-    elif positive is not None:
+    if ordered and positive is not None:
         raise ValueError("positive= is for two classes; with ordered=True the larger value of y should score higher.")
-    else:
-        pairs = ordered_classes(y, None if ordered is True else ordered)
+    pairs = ordered_classes(y) if ordered else bipartite(y, positive)
     if max_fpr is not None:
         pairs = replace(pairs, kind="partial AUC", max_fpr=float(max_fpr))
     if strata is not None:
@@ -106,15 +103,13 @@ def check_max_fpr(value: Any) -> None:
         raise ValueError(f"max_fpr, the largest false positive rate, must be a number in (0, 1]; got {value!r}.")
 
 
-def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], float] | None = None) -> Pairs:
+def ordered_classes(y: ArrayLike) -> Pairs:
     """Find all pairs with y_i > y_j, of which i should score higher.
 
     Parameters
     ----------
     y : array_like, shape (n,)
         Numbers, the larger the higher the class, or an ordered ``pd.Categorical``; from two classes on.
-    class_weights : mapping of (label, label) to float, optional
-        Weight of a pair by its two classes, ``{(higher, lower): weight}``; 1 for those not named.
 
     Returns
     -------
@@ -124,7 +119,7 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
     Raises
     ------
     ValueError
-        If y has fewer than two classes, is not numeric or ordered, or ``class_weights`` names others.
+        If y has fewer than two classes, or is not numeric or ordered.
 
     See Also
     --------
@@ -143,16 +138,8 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
     if classes.size < 2:
         raise ValueError(f"y has one class only (all {values.size} labels are {classes[0]:g}): there is no pair.")
     kind = "two classes" if classes.size == 2 else "ordered classes"
-    if class_weights is None:
-        everyone = np.arange(values.size)
-        return Pairs(values.size, tuple(staircase(Block(everyone, everyone), -place, -place)), kind)
-    members, known = members_of(place), _class_weights(class_weights, classes)
-    blocks = [
-        Block(members[high], members[low], weight=known.get((high, low), 1.0))
-        for high in range(classes.size)
-        for low in range(high)
-    ]
-    return Pairs(values.size, tuple(blocks), kind)
+    everyone = np.arange(values.size)
+    return Pairs(values.size, tuple(staircase(Block(everyone, everyone), -place, -place)), kind)
 
 
 def class_against_rest(place: NDArray[np.intp], k: int, weights: FloatArray | None = None) -> Pairs:
@@ -207,25 +194,6 @@ def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> list[Pa
     place = sorted_classes(y)
     each = None if weights is None else observation_weights(weights, place.size)
     return [class_against_rest(place, k, each) for k in range(place.max() + 1)]
-
-
-def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatArray) -> dict[tuple[int, int], float]:
-    """Check the weights of pairs of classes; return them by indices of the classes."""
-    if not isinstance(weights, Mapping):
-        raise ValueError(
-            f"ordered must be True, False or a mapping {{(higher, lower): weight}}; got a {type(weights).__name__}."
-        )
-    found = {}
-    for key, weight in weights.items():
-        places = [np.flatnonzero(classes == value) for value in key]
-        if len(key) != 2 or any(place.size == 0 for place in places) or places[0] <= places[1]:
-            raise ValueError(
-                f"ordered has the key {key!r}, which is no pair of classes: a key is (higher, lower), two values of y."
-            )
-        if not (np.ndim(weight) == 0 and 0.0 < weight < np.inf):
-            raise ValueError(f"ordered must map {key!r} to a finite weight > 0; got {weight!r}.")
-        found[int(places[0][0]), int(places[1][0])] = float(weight)
-    return found
 
 
 def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:

@@ -419,21 +419,27 @@ def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np
     Refuses missing values; ``name`` is the argument in messages.
     """
     labels = _label_array(name, values)
-    missing = _count_missing(values, labels)
-    if missing:
-        raise ValueError(
-            f"{name} has {missing} missing value(s) out of {labels.size}: drop or impute those observations."
-        )
-    if labels.dtype != object:
-        distinct = np.unique(labels)
+    if labels.dtype == object:
+        import pandas
+
+        try:
+            place, distinct = pandas.factorize(labels)
+        except TypeError as error:
+            raise ValueError(
+                f"{name} must be one-dimensional, one label per observation; it has an {error}."
+            ) from error
+        missing = place < 0
+    else:
+        distinct, missing = np.unique(labels), labels != labels  # NaN and NaT differ from themselves
         place = np.searchsorted(distinct, labels) if distinct.size > 2 else (labels != distinct[0]).astype(np.intp)
-        return list(distinct) if labels.dtype.kind in "mM" else distinct.tolist(), place
-    seen: dict[Any, int] = {}
-    try:
-        place = np.array([seen.setdefault(value, len(seen)) for value in labels.tolist()], dtype=np.intp)
-    except TypeError as error:
-        raise ValueError(f"{name} must be one-dimensional, one label per observation; it has an {error}.") from error
-    return [value.item() if isinstance(value, np.generic) else value for value in seen], place
+    missing = np.ma.getmaskarray(np.ma.asarray(values)) if np.ma.is_masked(values) else missing
+    if missing.any():
+        raise ValueError(
+            f"{name} has {int(missing.sum())} missing value(s) out of {labels.size}: drop or impute those observations."
+        )
+    if labels.dtype.kind in "mM":
+        return list(distinct), place
+    return [value.item() if isinstance(value, np.generic) else value for value in distinct.tolist()], place
 
 
 def label_codes(name: str, values: ArrayLike, n: int) -> NDArray[np.intp]:
@@ -451,22 +457,6 @@ def _label_array(name: str, values: ArrayLike) -> NDArray[Any]:
     if labels.size == 0:
         raise ValueError(f"{name} is empty: it must have one label per observation.")
     return labels if labels.dtype.kind in "biufcmMUS" else labels.astype(object)
-
-
-def _count_missing(values: ArrayLike, labels: NDArray[Any]) -> int:
-    if np.ma.is_masked(values):
-        return int(np.ma.count_masked(values))
-    if labels.dtype != object:
-        return int((labels != labels).sum())  # NaN and NaT differ from themselves
-    return sum(value is None or value is np.ma.masked or _differs_from_itself(value) for value in labels.tolist())
-
-
-def _differs_from_itself(value: Any) -> bool:
-    """Return whether a value is unequal to itself, as NaN is, or cannot be compared, as pandas' NA."""
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):
-        return True
 
 
 def _understood(classes: list[Any]) -> int:

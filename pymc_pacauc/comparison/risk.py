@@ -22,7 +22,6 @@ engines, (N, n) scores or (N, d) coefficients at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +101,7 @@ def empirical_risk(
     positive: Any = None,
     strata: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    ordered: bool | Mapping[tuple[float, float], float] = False,
+    ordered: bool = False,
     max_fpr: float | None = None,
     multi_class: str | None = None,
 ) -> Any:
@@ -123,9 +122,8 @@ def empirical_risk(
         Compare within these groups only: one label per observation.
     weights : array_like, shape (n,), optional
         One positive number per observation; a pair weighs their product.
-    ordered : bool or mapping of (label, label) to float, default False
-        True for y with any number of values, the larger of which should score higher; or a mapping
-        ``{(higher, lower): weight}`` which also says how much a pair of these two classes weighs.
+    ordered : bool, default False
+        True for y with any number of values, the larger of which should score higher.
     max_fpr : float, optional
         Area under the ROC curve up to this false positive rate only, divided by it: a partial AUC; see
         :mod:`pymc_pacauc.comparison.kinds`.
@@ -395,7 +393,8 @@ def _scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight,
         if np.isnan(row[ranked[n - 1]]):  # NaN sorts last
             out[r] = np.nan
             continue
-        above[:] = 0.0
+        for k in range(blocks):
+            above[k] = 0.0
         wrong = 0.0
         end = n
         while end > 0:
@@ -452,18 +451,24 @@ def _count_block(scores: FloatArray, block: Block, tie_cost: float) -> FloatArra
     """Count for each row the pairs with s_i < s_j, and those with s_i = s_j times ``tie_cost``; NaN if not counted."""
     swapped = block.positive.size > block.negative.size
     small, large = (block.negative, block.positive) if swapped else (block.positive, block.negative)
-    below, at_most = _bucket_rows(scores, small, large)  # pairs with small < large, and with small <= large
+    buckets, p, m = BUCKETS_PER_MEMBER * small.size, small.size, large.size
+    # Made here: numba takes a tenth of a second to compile each way of making an array.
+    below, at_most = np.full((2, len(scores)), np.nan)  # pairs with small < large, and with small <= large
+    room = (
+        np.empty(p),
+        np.empty(m),
+        np.empty(p + 1),
+        np.empty(buckets + 2, np.int32),
+        *np.empty((2, max(p, m)), np.int32),
+    )
+    _bucket_rows(scores, small, large, below, at_most, *room)
     return (block.n_pairs - at_most if swapped else below) + tie_cost * (at_most - below)
 
 
 @kernel
-def _bucket_rows(scores, small, large):
-    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets, (N,) each; NaN where these fill unevenly."""
-    p, m = small.size, large.size
-    buckets = BUCKETS_PER_MEMBER * p
-    below, at_most = np.full(scores.shape[0], np.nan), np.full(scores.shape[0], np.nan)
-    a, b, bucketed = np.empty(p), np.empty(m), np.empty(p + 1)
-    start, index_a, index_b = np.empty(buckets + 2, np.int32), np.empty(p, np.int32), np.empty(m, np.int32)
+def _bucket_rows(scores, small, large, below, at_most, a, b, bucketed, start, index_a, index_b):
+    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets, (N,) each, except where these fill unevenly."""
+    p, m, buckets = small.size, large.size, start.size - 2
     for r in range(scores.shape[0]):
         row = scores[r]
         for i in range(p):
@@ -481,7 +486,8 @@ def _bucket_rows(scores, small, large):
         low = mean - 3.0 * sd
         _bucket_index(a, low, scale, buckets - 1.0, index_a)
         _bucket_index(b, low, scale, buckets - 1.0, index_b)
-        start[:] = 0
+        for k in range(start.size):
+            start[k] = 0
         for i in range(p):
             start[index_a[i] + 2] += 1
         total = np.int32(0)
@@ -511,7 +517,6 @@ def _bucket_rows(scores, small, large):
                 less_equal += bucketed[t] <= x
         below[r] = less
         at_most[r] = less_equal
-    return below, at_most
 
 
 @kernel(fastmath={"reassoc", "contract", "nsz"}, no_cpython_wrapper=True)

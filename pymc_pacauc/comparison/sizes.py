@@ -129,20 +129,3 @@ def effective_size(pairs: Pairs, groups: ArrayLike | None = None) -> float:
         sides[0, rows] = sides[1, columns] = True
     share = float(weight.max() / pairs.total_weight)
     return max(1.0, (2.0 / 3.0 if (sides[0] & sides[1]).any() else 1.0) / share)
-
-
-def compared_share(pairs: Pairs) -> float:
-    """Return the share of all n (n - 1) / 2 pairs that are compared, if these have the same weight; else 0.
-
-    If observations are drawn independently with their labels, the risk times this share is a U-statistic, which
-    concentrates like a mean of floor(n / 2) independent terms.
-
-    Examples
-    --------
-    >>> from pymc_pacauc.comparison.pairs import bipartite
-    >>> compared_share(bipartite([1, 1, 0, 0, 0]))
-    0.6
-    """
-    if pairs.partial or pairs.weighted:
-        return 0.0
-    return pairs.n_pairs / (pairs.n * (pairs.n - 1) / 2)

@@ -1,14 +1,11 @@
-"""Surrogate losses of the AUC risk with gradients, for NUTS and other gradient-based samplers.
+"""A smooth surrogate of the AUC risk with its gradient, for NUTS and other gradient-based samplers.
 
 A pair with margin ``t = s_i - s_j`` costs 1{t < 0} in the AUC risk, whose gradient is zero. Here it costs
 
-    logistic : log2(1 + exp(-t))      smooth; O(n+ n-) time, O(n) memory
-    hinge    : max(0, 1 - t)          piecewise linear; O(n log n) time by sorting
+    log2(1 + exp(-t)),
 
-Both are convex, equal 1 at t = 0 and are at least the AUC risk. :func:`surrogate_risk` returns the weighted mean over
-pairs and its gradient in the scores, (n,). To add a loss, write the kernel of a block and enter it in ``LOSSES``.
-
-Reference: Alquier, Ridgway & Chopin (2016), arXiv:1506.04091, for the hinge loss.
+which is convex, equals 1 at t = 0 and is at least the AUC risk. :func:`surrogate_risk` returns the weighted mean over
+pairs and its gradient in the scores, (n,), in O(n+ n-) time and O(n) memory.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.numerics import FloatArray, kernel
 
 
-def surrogate_risk(scores: FloatArray, pairs: Pairs, loss: str) -> tuple[float, FloatArray]:
+def surrogate_risk(scores: FloatArray, pairs: Pairs) -> tuple[float, FloatArray]:
     """Compute the weighted mean loss of ``scores[n]`` over ``pairs``, and its gradient; NaN unless all are finite."""
     gradient = np.zeros(scores.size)
     if not np.isfinite(scores).all():
@@ -29,8 +26,8 @@ def surrogate_risk(scores: FloatArray, pairs: Pairs, loss: str) -> tuple[float, 
     total = 0.0
     for block in pairs.blocks:
         rows, columns = block.row_weights, block.column_weights
-        total += LOSSES[loss](scores, block.positive, block.negative, rows, columns, gradient)
-    scale = pairs.total_weight * (math.log(2.0) if loss == "logistic" else 1.0)
+        total += _logistic_block(scores, block.positive, block.negative, rows, columns, gradient)
+    scale = pairs.total_weight * math.log(2.0)
     return total / scale, gradient / scale
 
 
@@ -82,32 +79,3 @@ def _logistic_row_careful(s, s_neg, weight, column_weights, pull):
         push += column_weights[j] * wrong
         pull[j] += weight * wrong
     return loss, push
-
-
-@kernel
-def _hinge_block(scores, positive, negative, row_weights, column_weights, gradient):
-    """Sum w_ij max(0, 1 - (s_i - s_j)) over a block; its gradient is added to ``gradient``, (n,)."""
-    p, m = positive.size, negative.size
-    by_row, by_column = np.argsort(scores[positive]), np.argsort(scores[negative])
-    total = 0.0
-    k, active, above = m - 1, 0.0, 0.0  # sums of b_j and of b_j s_j over the negatives with s_j > s_i - 1
-    for place in by_row[::-1]:  # from the highest positive down, the set of such negatives grows
-        s = scores[positive[place]]
-        while k >= 0 and scores[negative[by_column[k]]] > s - 1.0:
-            weight = column_weights[by_column[k]]
-            active += weight
-            above += weight * scores[negative[by_column[k]]]
-            k -= 1
-        total += row_weights[place] * (active * (1.0 - s) + above)
-        gradient[positive[place]] -= row_weights[place] * active
-    k, active = 0, 0.0
-    for place in by_column:  # positives with s_i < s_j + 1
-        s = scores[negative[place]]
-        while k < p and scores[positive[by_row[k]]] < s + 1.0:
-            active += row_weights[by_row[k]]
-            k += 1
-        gradient[negative[place]] += column_weights[place] * active
-    return total
-
-
-LOSSES = {"logistic": _logistic_block, "hinge": _hinge_block}

@@ -111,10 +111,9 @@ def found_terms(model: pm.Model) -> list[AUCTerm]:
     found = compared(model, AUCRisk)
     if found:  # a potential of several classes has a term for each of them
         return [_term(model, p, risk, [other for q, other in found if q is p]) for p, risk in found]
-    losses = {_core_op(v).loss for _, v in compared(model, SurrogateRisk)}
-    if losses:
+    if compared(model, SurrogateRisk):
         raise refuse(
-            f'its AUC term is a smooth surrogate (loss="{", ".join(sorted(losses))}")',
+            'its AUC term is a smooth surrogate (loss="logistic")',
             'pac.EP is for the exact risk, loss="exact"; sample the surrogate with pm.sample(), by '
             "NUTS, or with pm.sample(step=pac.TemperingSMC()).",
         )

@@ -10,12 +10,6 @@ from pytensor.link.jax.dispatch import jax_funcify
 from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, SurrogateRisk
 from pymc_pacauc.numerics import NUMBERS_AT_ONCE
 
-# Losses of pairs by their margin, as in :mod:`pymc_pacauc.comparison.surrogate`; others are computed on the host.
-PAIR_LOSSES = {
-    "logistic": lambda margin: jax.nn.softplus(-margin) / jnp.log(2.0),
-    "hinge": lambda margin: jnp.maximum(0.0, 1.0 - margin),
-}
-
 
 def on_host(op):
     """Call ``op.evaluate`` on the host: the number of pairs and blocks depends on the values of the arrays."""
@@ -54,9 +48,8 @@ def jax_funcify_auc_risk(op, **kwargs):
 
 @jax_funcify.register(SurrogateRisk)
 def jax_funcify_surrogate_risk(op, **kwargs):
-    if op.kind != TWO_CLASSES or op.loss not in PAIR_LOSSES:
+    if op.kind != TWO_CLASSES:
         return on_host(op)
-    pair_loss = PAIR_LOSSES[op.loss]
 
     def surrogate_risk(scores, labels):
         positive = labels > 0
@@ -64,7 +57,7 @@ def jax_funcify_surrogate_risk(op, **kwargs):
 
         @jax.checkpoint
         def row(s, values):
-            return jnp.sum(jnp.where(positive, 0.0, pair_loss(s - values)))
+            return jnp.sum(jnp.where(positive, 0.0, jax.nn.softplus(values - s) / jnp.log(2.0)))
 
         def mean_loss(values):
             rows = jax.lax.map(lambda s: row(s, values), values, batch_size=rows_at_once)

@@ -75,8 +75,6 @@ class ComparisonKind:
             return found[which]
         if "ordered" not in options:
             given["y"] = given["y"] > 0  # as it is in every graph
-        elif isinstance(options.get("ordered"), tuple):
-            options["ordered"] = dict(options["ordered"])
         return label_comparison(**given, **options)
 
 
@@ -160,17 +158,13 @@ class AUCRisk(PairOp):
 
 
 class SurrogateRisk(PairOp):
-    """A mean convex loss of one score vector, and its gradient as second output."""
+    """The mean logistic loss of one score vector, and its gradient as second output."""
 
-    __props__ = ("loss", "kind")
+    __props__ = ("kind",)
     gradient = True
 
-    def __init__(self, loss: str, kind: ComparisonKind = TWO_CLASSES):
-        super().__init__(kind)
-        self.loss = loss
-
     def compare(self, scores, comparison):
-        return surrogate_risk(scores, comparison, self.loss)
+        return surrogate_risk(scores, comparison)
 
     def to_scores(self, scores, outputs, cotangents):
         if not isinstance(cotangents[1].type, DisconnectedType):

@@ -1,6 +1,18 @@
 """Risks of comparisons in a PyMC model: the expressions ``auc_risk`` and the potentials exp(-gamma * risk).
 
+A potential adds to the model's log density, of scores s of shape (n,),
+
+    -gamma * risk(s) = -gamma * sum w_ij 1{s_i < s_j} / sum w_ij,    a tie counting one half,
+
+over the pairs (i, j) that are compared (:mod:`pymc_pacauc.comparison.pairs`). The risk is an Op of scores and labels
+(:mod:`pymc_pacauc.model.op`), O(n log n) an evaluation, which engines find again in the graph
+(:mod:`pymc_pacauc.model.auc_term`). With ``multi_class="ovo"`` scores are (n, K), and there is an Op for each column.
+
 Arguments that have a value are checked when the potential is added; ``pm.Data`` are checked again when they are read.
+To add an option, see ``docs/how_to/extend.md``.
+
+References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 2.1; Hand & Till (2001),
+doi:10.1023/A:1010920819831, for unordered classes.
 """
 
 from __future__ import annotations
@@ -25,11 +37,10 @@ from pymc_pacauc.comparison.kinds import check_max_fpr, label_comparison, sorted
 from pymc_pacauc.comparison.pairs import Pairs, distinct_labels, encode_labels
 from pymc_pacauc.comparison.risk import check_ties
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
 from pymc_pacauc.model.graph import is_random, shape_now
 from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, ComparisonKind, SurrogateRisk
-from pymc_pacauc.numerics import ranked
+from pymc_pacauc.numerics import check_choice, ranked
 from pymc_pacauc.problem.problem import check_gamma
 from pymc_pacauc.theorems import TheoremDefaults, default_gamma, theorem_defaults
 
@@ -58,14 +69,14 @@ class Compared:
             variable.tag.feed_auc_risk = random
         return Blockwise(AUCRisk(ties, self.kind))(scores, *self.tensors)
 
-    def surrogate(self, scores: TensorVariable, loss: str) -> TensorVariable:
+    def surrogate(self, scores: TensorVariable) -> TensorVariable:
         """Return a mean convex loss, at least the risk."""
         if self.is_partial:
             raise ValueError(
                 'max_fpr has no surrogate, because a partial AUC is not an average over fixed pairs: use loss="exact".'
             )
         self._check_lengths(scores)
-        return Blockwise(SurrogateRisk(loss, self.kind))(scores, *self.tensors)[0]
+        return Blockwise(SurrogateRisk(self.kind))(scores, *self.tensors)[0]
 
     def _check_lengths(self, scores: TensorVariable) -> None:
         n = scores.type.shape[-1]
@@ -85,7 +96,7 @@ def compared_labels(
         check_max_fpr(max_fpr)
         options["max_fpr"] = max_fpr
     if ordered is not False:
-        options["ordered"] = tuple(ordered.items()) if isinstance(ordered, Mapping) else True
+        options["ordered"] = ordered
     build = partial(label_comparison, positive=positive, ordered=ordered, max_fpr=max_fpr)
     mask = None if ordered is not False else partial(_mask, positive=positive)
     return _compared({"y": y, **arrays}, build, options, mask)
@@ -180,7 +191,7 @@ def auc_risk(
     positive: Any = None,
     strata: Any = None,
     weights: Any = None,
-    ordered: bool | Mapping[tuple[float, float], float] = False,
+    ordered: bool = False,
     max_fpr: float | None = None,
     multi_class: str | None = None,
 ) -> TensorVariable:
@@ -198,7 +209,7 @@ def auc_risk(
         Which of the two labels is the positive class.
     strata, weights : array_like or pm.Data, shape (n,), optional
         As in :func:`~pymc_pacauc.empirical_risk`, arrays or ``pm.Data``.
-    ordered : bool or mapping of (label, label) to float, default False
+    ordered : bool, default False
         As in :func:`~pymc_pacauc.empirical_risk`.
     max_fpr : float, optional
         As in :func:`~pymc_pacauc.empirical_risk`.
@@ -272,7 +283,7 @@ def AUCPotential(
     positive: Any = None,
     strata: Any = None,
     weights: Any = None,
-    ordered: bool | Mapping[tuple[float, float], float] = False,
+    ordered: bool = False,
     max_fpr: float | None = None,
     multi_class: str | None = None,
     **options: Unpack[_Options],
@@ -304,9 +315,8 @@ def AUCPotential(
         skipped.
     weights : array-like or pm.Data, optional
         A positive number per observation; a pair weighs the product of its two.
-    ordered : bool or mapping, default False
-        True for y with more than two values, of which the larger should score higher; or a mapping
-        ``{(higher, lower): weight}`` of what a pair of these classes weighs.
+    ordered : bool, default False
+        True for y with more than two values, of which the larger should score higher.
     max_fpr : float, optional
         The partial AUC up to this false positive rate; sampled by :class:`~pymc_pacauc.TemperingSMC` only.
     multi_class : {"ovo"}, optional
@@ -314,7 +324,7 @@ def AUCPotential(
         score k between their rows. Where each class has coefficients of its own, independent a priori, EP fits K
         problems of two classes.
     **options : Any
-        ``loss="exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used;
+        ``loss="exact"``, or a smooth surrogate, ``"logistic"``, with which NUTS can be used;
         ``ties="half"`` or ``"strict"``, as in :func:`auc_risk`; ``track_risk=False`` not to register the exact risk of
         the training data as the Deterministic ``f"{name}_risk"``; ``model=``, by default the one on the context stack.
 
@@ -452,8 +462,7 @@ def _add_potential(
     model: pm.Model | None = None,
 ) -> TensorVariable:
     """Add the potential of one score, or of one for each class."""
-    if loss not in ("exact", *LOSSES):
-        raise ValueError(f'loss must be "exact", {", ".join(map(repr, LOSSES))}; got {loss!r}.')
+    check_choice("loss", loss, ("exact", "logistic"))
     model = pm.modelcontext(model)
     if scores[0].type.ndim != 1:
         dimensions = scores[0].type.ndim + (len(scores) > 1)
@@ -466,7 +475,7 @@ def _add_potential(
         risks = [each.risk(score, ties) for each, score in zip(compared, scores, strict=True)]
         losses = risks
         if loss != "exact":
-            losses = [each.surrogate(score, loss) for each, score in zip(compared, scores, strict=True)]
+            losses = [each.surrogate(score) for each, score in zip(compared, scores, strict=True)]
         potential = pm.Potential(name, -sum(t * each for t, each in zip(temperatures, losses, strict=True)))
         if track_risk:
             pm.Deterministic(f"{name}_risk", sum(risks) / len(risks))

@@ -40,7 +40,7 @@ def fitted_to(
     terms = auc_terms(model) if terms is None else terms
     size = flat_variables(model).dimension
     if not terms:
-        return Provenance(method, 1.0, 0, 0, "other pairs", 0.0, 0.0, size, "half", 0, False, False, False, 0)
+        return Provenance(method, 1.0, 0, 0, "other pairs", 0.0, size, "half", 0, False, False, False, 0)
     arrays, of_terms = arrays_of(terms), {term.risk for term in terms}
     matrices = [a for a in arrays if a.ndim == 2 and len(a) == terms[0].comparison.n]
     return Provenance(

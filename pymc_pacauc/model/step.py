@@ -1,8 +1,9 @@
 """Tempering SMC as a PyMC step method: ``pm.sample(step=pac.TemperingSMC())``.
 
-A chain is one independent SMC run. Each tuning step runs one stage of the path (stages that are left run before the
-first draw), so that the progress bar shows the temperature; its draws are the particles of the final population in
-random order. If there are more draws than particles, the population is moved again and its particles are used again.
+A chain is one independent run of :mod:`pymc_pacauc.smc.tempering`, whose docstring has the algorithm and its cost. Each
+tuning step runs one stage of the path (stages that are left run before the first draw), so that the progress bar shows
+the temperature; its draws are the particles of the final population in random order. If there are more draws than
+particles, the population is moved again and its particles are used again.
 
 Everything is stored in ``sample_stats``, because ``pm.sample`` has no hook to attach objects to its result. *Every*
 draw has what a certificate needs (its run, the log evidence and its variance, the expected risk of the final

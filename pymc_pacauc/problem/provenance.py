@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.pairs import KINDS, Pairs
-from pymc_pacauc.comparison.sizes import compared_share, effective_size, group_codes
+from pymc_pacauc.comparison.sizes import effective_size, group_codes
 from pymc_pacauc.problem.problem import Problem
 
 PREFIX = "fitted_"
@@ -26,7 +26,7 @@ CODES: dict[str, tuple[str, ...]] = {  # fields that are stored as positions in 
     "comparison": KINDS,
 }
 IN_WORDS = {  # fields whose differences make two fits differ
-    **{name: name for name in ("gamma", "comparison", "compared", "coefficients", "ties", "terms", "only_auc")},
+    **{name: name for name in ("gamma", "comparison", "coefficients", "ties", "terms", "only_auc")},
     "n_pos": "positives",
     "n_neg": "negatives",
     "m_eff": "weights or strata",
@@ -52,8 +52,6 @@ class Provenance:
         ``"partial AUC"`` or ``"other pairs"``.
     m_eff : float
         Independent comparisons that a bound counts, see :mod:`pymc_pacauc.comparison.sizes`; 0 where there is none.
-    compared : float
-        Share of all pairs of observations that are compared, where all of these weigh the same; else 0.
     coefficients : int
         Number of free parameters.
     ties : {"half", "strict"}
@@ -108,7 +106,6 @@ class Provenance:
     n_neg: int
     comparison: str
     m_eff: float
-    compared: float
     coefficients: int
     ties: str
     terms: int
@@ -153,7 +150,7 @@ class Provenance:
         2
         """
         number = int(group_codes(groups, comparison.n).max()) + 1
-        return replace(self, m_eff=effective_size(comparison, groups), compared=0.0, groups=number)
+        return replace(self, m_eff=effective_size(comparison, groups), groups=number)
 
     @property
     def measure(self) -> str:
@@ -325,7 +322,6 @@ def of_comparisons(comparisons: Sequence[Pairs], *, classes: bool = False) -> di
         "n_neg": n_neg,
         "comparison": "unordered classes" if classes else comparisons[0].kind,
         "m_eff": min(effective_size(each) for each in (comparisons if classes else comparisons[:1])),
-        "compared": compared_share(comparisons[0]),
         "pairs": pair_fingerprint(comparisons),
     }
 

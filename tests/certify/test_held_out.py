@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 import pymc_pacauc as pac
 from pymc_pacauc.certify import held_out
 from pymc_pacauc.certify.bounds import pac_bayes_kl
-from pymc_pacauc.certify.held_out import MARGIN, SHRINK, _groups_of, _part_of, divergence_between
+from pymc_pacauc.certify.held_out import MARGIN, SHRINK, divergence_between
 from pymc_pacauc.certify.matchings import bound_of_draws, scores_under
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import effective_size
@@ -141,15 +141,13 @@ def test_refusals():
     y = X[:, 0] > 0
     with pytest.raises(ValueError, match="spike and slab"):
         pac.certify.split(spike_slab_problem(X, y, 10.0, inclusion_probability=0.5, v0=0.0))
-    with pytest.raises(ValueError, match="share"):
-        pac.certify.split(linear_gaussian_problem(X, y, 10.0), share=1.0)
-    with pytest.raises(ValueError, match="two rows"):
+    with pytest.raises(ValueError, match="both classes, and 1 positive and 19 negative rows are too few"):
         pac.certify.split(linear_gaussian_problem(X, np.arange(20) == 3, 10.0))
     with pytest.raises(ValueError, match="epsilon"):
         pac.certify.holdout(X[:, 0], y, epsilon=1.5)
     assert 0.5 < pac.certify.holdout(X[:, 0], y).auc < 1.0
     fitted = pac.arrays.fit(linear_gaussian_problem(X, y, 10.0))
-    for options in ({"epsilon": 1.5}, {"epsilon": 0.0}, {"selected_from": 0}, {"selected_from": 1.5}, {"rate": -1.0}):
+    for options in ({"epsilon": 1.5}, {"epsilon": 0.0}, {"selected_from": 0}, {"selected_from": 1.5}):
         with pytest.raises(ValueError, match=next(iter(options))):
             pac.certificate(fitted, bound="matchings", **options)
 
@@ -157,42 +155,44 @@ def test_refusals():
 # -- parts -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.5, (10, 15)), (0.3, (6, 9)), (0.01, (1, 1)), (0.99, (19, 29))])
-def test_a_part_has_its_share_of_both_classes(share, expected):
-    """At least one row of each, and not all; which rows is left to chance."""
-    positive = np.arange(50) % 5 < 2
-    parts = [_part_of(positive, share, np.random.default_rng(seed)) for seed in (0, 0, 1)]
+def test_a_part_has_half_of_both_classes():
+    """Which rows is left to chance, and does not depend on the covariates."""
+    positive, X = np.arange(50) % 5 < 2, np.random.default_rng(1).normal(size=(2, 50, 2))
+    problems = [linear_gaussian_problem(x, positive, 10.0) for x in X]
+    parts = [pac.certify.split(problems[k], random_seed=seed, n_jobs=1).in_part for k, seed in ((0, 0), (1, 0), (0, 1))]
     for part in parts:
-        assert (part[positive].sum(), part[~positive].sum()) == expected
+        assert (part[positive].sum(), part[~positive].sum()) == (10, 15)
     np.testing.assert_array_equal(parts[0], parts[1])
     assert (parts[0] != parts[2]).any()
-    with pytest.raises(ValueError, match="two rows of each class, for a split; one has 1"):
-        _part_of(np.arange(9) < 1, 0.5, np.random.default_rng(0))
-    assert _part_of(np.arange(4) < 2, 0.5, np.random.default_rng(0)).sum() == 2
+    few = linear_gaussian_problem(X[0, :4], positive[:4], 10.0)
+    assert pac.certify.split(few, n_jobs=1).in_part.sum() == 2
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
-def test_groups_of_unequal_sizes_make_a_part_of_about_the_share(share):
+def test_groups_of_unequal_sizes_make_a_part_of_about_half():
     """Not farther from it, in either class, than a group adds; all of a group or nothing of it."""
     rng = np.random.default_rng(3)
     codes = np.repeat(np.arange(40), rng.integers(1, 9, size=40))
     positive = rng.random(codes.size) < 0.4
-    chosen = _groups_of(positive, codes, share, np.random.default_rng(1))
+    problem = linear_gaussian_problem(rng.normal(size=(codes.size, 2)), positive, 10.0)
+    chosen, again, other = (
+        pac.certify.split(problem, groups=codes, random_seed=seed, n_jobs=1).in_part for seed in (1, 1, 2)
+    )
     assert all(np.unique(chosen[codes == k]).size == 1 for k in range(40))
     shares = [np.array([np.sum(rows & (codes == k)) for k in range(40)]) / rows.sum() for rows in (positive, ~positive)]
     largest = np.max(np.sum(shares, axis=0))
     for rows in (positive, ~positive):
-        assert abs(chosen[rows].mean() - share) < largest
-    again, other = (_groups_of(positive, codes, share, np.random.default_rng(seed)) for seed in (1, 2))
+        assert abs(chosen[rows].mean() - 0.5) < largest
     np.testing.assert_array_equal(chosen, again)
     assert (chosen != other).any()
+    with pytest.raises(ValueError, match=r"rows in 2 groups are too few for that"):
+        pac.certify.split(problem, groups=positive)
 
 
 def test_bounds_by_groups_are_those_of_independent_groups():
     """Of a draw and of the mean: PAC-Bayes-kl of the exact risk, with m counted in groups."""
     X, y, _ = simulate(60, 90, 2, 0.85, np.random.default_rng(4))
     patient = np.repeat(np.arange(75), 2)[np.random.default_rng(5).permutation(150)]
-    found = pac.certify.split(linear_gaussian_problem(X, y, 60.0), 0.4, 0.1, groups=patient, selected_from=2)
+    found = pac.certify.split(linear_gaussian_problem(X, y, 60.0), 0.1, groups=patient, selected_from=2)
     rest = ~found.in_part
     pairs, q = bipartite(y[rest]), found.whole.posterior.natural
     m = effective_size(pairs, np.unique(patient[rest], return_inverse=True)[1])
@@ -245,7 +245,7 @@ def test_what_a_hold_out_says():
 
 
 def test_the_record_of_a_part_is_its_own():
-    """Of fewer rows: other pairs and other data, and nothing on how often rows can be compared."""
+    """Of fewer rows: other pairs and other data."""
     X, y, _ = simulate(40, 60, 2, 0.85, np.random.default_rng(2))
     with pm.Model() as model:
         theta = pm.Normal("theta", size=2)
@@ -253,7 +253,7 @@ def test_the_record_of_a_part_is_its_own():
     found = pac.certify.split(model)
     part, whole = found.part.fitted_to, found.whole.fitted_to
     assert (whole.n_pos, whole.n_neg, whole.m_eff) == (40, 60, 40)
-    assert (part.n_pos, part.n_neg, part.m_eff, part.compared) == (20, 30, 20, 0.0)
+    assert (part.n_pos, part.n_neg, part.m_eff) == (20, 30, 20)
     assert part.data != whole.data
     assert part.pairs != whole.pairs
     other = pac.certify.split(model, random_seed=7).part.fitted_to

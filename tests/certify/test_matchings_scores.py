@@ -100,8 +100,7 @@ def test_risk_of_the_mean_from_that_at_a_margin():
     assert closest < 0.05
 
 
-@pytest.mark.parametrize("given", [None, 30.0])
-def test_what_a_bound_of_draws_is_made_of(given, monkeypatch):
+def test_what_a_bound_of_draws_is_made_of(monkeypatch):
     """A tenth of epsilon pays for the draws, shared by the posteriors compared, and the rest for the bound."""
     seen = {}
 
@@ -112,8 +111,8 @@ def test_what_a_bound_of_draws_is_made_of(given, monkeypatch):
     monkeypatch.setattr(matchings, "mean_log_moment", spy)
     grouping, rng = matching_groups(np.arange(60) < 20), np.random.default_rng(0)
     scores = GaussianScores(np.zeros(60), np.zeros((60, 1)), np.arange(60))
-    found = bound_of_draws(scores, 2.0, grouping, 4.0, 0.2, rng=rng, rate=given, compared=5)
-    rate = matching_rate(20, 40, 4.0, 0.2) if given is None else given
+    found = bound_of_draws(scores, 2.0, grouping, 4.0, 0.2, rng=rng, compared=5)
+    rate = matching_rate(20, 40, 4.0, 0.2)
     assert (found.rate, found.draws) == (rate, 200)
     assert found.margin == pytest.approx(0.5)
     assert seen["beta"] == pytest.approx(rate / 20)

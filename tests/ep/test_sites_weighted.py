@@ -37,7 +37,7 @@ def kinds():
         "one side": replace(
             bipartite(y), blocks=(replace(bipartite(y).blocks[0], positive_weights=weights[np.flatnonzero(y)]),)
         ),
-        "ordered": ordered_classes(np.digitize(score, [-1.0, 0.5]), {(2, 0): 3.0}),
+        "ordered": ordered_classes(np.digitize(score, [-1.0, 0.5])),
         "strata": stratified(bipartite(y), strata).times(weights),
         "censored": concordance(time, event),
         "uno": concordance(time, event, weights="ipcw", tau=float(np.quantile(time, 0.8))),

@@ -69,7 +69,7 @@ def potential_model(loss):
 @fuzz(
     "AUCPotential",
     data=small(columns=2),
-    loss=st.sampled_from(["exact", "logistic", "hinge"]),
+    loss=st.sampled_from(["exact", "logistic"]),
     theta=st.tuples(st.integers(-3, 3), st.integers(-3, 3)),
 )
 def test_the_density_of_a_model(data, loss, theta):

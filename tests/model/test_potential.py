@@ -76,10 +76,9 @@ def test_gamma_by_theorem(data):
             assert evaluate(linear_model(X, y, gamma), np.ones(3)) == pytest.approx(-defaults.gamma * risk)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_surrogates_get_nuts_and_track_the_exact_risk(data, loss):
+def test_the_surrogate_gets_nuts_and_tracks_the_exact_risk(data):
     X, y = data
-    model = linear_model(X, y, 30.0, loss=loss)
+    model = linear_model(X, y, 30.0, loss="logistic")
     with model:
         idata = pm.sample(50, tune=50, chains=1, progressbar=False, random_seed=1, compute_convergence_checks=False)
     posterior = idata["posterior"]

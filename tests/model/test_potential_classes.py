@@ -150,8 +150,8 @@ def test_certificate_of_m(approx, draws):
     assert grouped.groups == N / 3
     with pytest.raises(ValueError, match=r"pass the result of pm\.fit"):
         pac.certificate(draws)
-    with pytest.raises(ValueError, match="M, of unordered classes, is certified with sampling"):
-        pac.certificate(approx, sampling="iid")
+    with pytest.raises(ValueError, match='M, of unordered classes, is certified with bound="kl", "catoni" or "linear"'):
+        pac.certificate(approx, bound="matchings")
 
 
 def test_no_calibrated_spread(approx):

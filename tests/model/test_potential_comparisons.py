@@ -46,7 +46,7 @@ LABELS = {
     "named strata": (Y, {"strata": np.array(list("abcde"))[STRATA]}),
     "weights": (Y, {"weights": WEIGHTS}),
     "ordered": (CLASSES, {"ordered": True}),
-    "class weights": (CLASSES, {"ordered": {(3, 0): 2.5}, "strata": STRATA, "weights": WEIGHTS}),
+    "ordered classes of strata": (CLASSES, {"ordered": True, "strata": STRATA, "weights": WEIGHTS}),
 }
 TIMES = {
     "harrell": {},
@@ -82,13 +82,13 @@ def check_expressions(mode, labels, name):
     compared, pairs = kind(labels, name)
     scores = np.random.default_rng(1).standard_normal((3, N)).round(1)
     given = pt.dmatrix()
-    surrogate = compared.surrogate(given, "logistic")
+    surrogate = compared.surrogate(given)
     outputs = [compared.risk(given, "half"), surrogate, pytensor.grad(surrogate.sum(), given)]
     function = pytensor.function([given], outputs, mode=mode)
     risk, value, gradient = (np.asarray(each) for each in function(scores))
     for k, row in enumerate(scores):
         assert risk[k] == pytest.approx(float(pair_risk(row[None], pairs)[0]))
-        expected = surrogate_risk(row, pairs, "logistic")
+        expected = surrogate_risk(row, pairs)
         assert value[k] == pytest.approx(expected[0])
         np.testing.assert_allclose(gradient[k], expected[1], atol=1e-12)
 
@@ -150,7 +150,7 @@ def close(found, expected, *errors):
     return abs(found - expected) < 4.0 * np.hypot.reduce(errors) + 1e-12
 
 
-@pytest.mark.parametrize(("labels", "name"), [(True, "class weights"), (False, "uno")])
+@pytest.mark.parametrize(("labels", "name"), [(True, "ordered classes of strata"), (False, "uno")])
 def test_smc_is_right(labels, name):
     with pm.Model():
         theta = pm.Normal("theta", size=2)
@@ -327,7 +327,7 @@ def test_surrogates_are_for_nuts():
         ({"weights": -WEIGHTS}, r"weights has 40 value\(s\) <= 0"),
         ({"max_fpr": 2.0}, "max_fpr, the largest"),
         ({"max_fpr": 0.1, "ties": "strict"}, "not defined for a partial AUC"),
-        ({"max_fpr": 0.1, "loss": "hinge"}, "has no surrogate"),
+        ({"max_fpr": 0.1, "loss": "logistic"}, "has no surrogate"),
         ({"ordered": True, "positive": 1}, "positive= is for two classes"),
         ({"gamma": "MA1", "weights": WEIGHTS}, "is for two classes with pairs of equal weight"),
     ],

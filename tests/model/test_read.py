@@ -94,7 +94,7 @@ def nothing():
 
 
 def surrogate():
-    potential(X @ pm.Normal("theta", size=3), loss="hinge", track_risk=False)
+    potential(X @ pm.Normal("theta", size=3), loss="logistic", track_risk=False)
 
 
 def shifted():

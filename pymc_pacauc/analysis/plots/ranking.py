@@ -196,7 +196,7 @@ def plot_scores(
         Result of :func:`~pymc_pacauc.choose_threshold`, or a number.
     positive : label, optional
         Which of the two labels is the positive class.
-    ordered : bool or mapping of (label, label) to float, default False
+    ordered : bool, default False
         True for y with more than two values, of which the larger should score higher: one density above the other,
         and the concordance of the scores with the classes.
     ax : matplotlib Axes, optional

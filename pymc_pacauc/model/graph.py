@@ -83,8 +83,10 @@ MODE = (
 )
 
 
-class Unreadable(Exception):
+class Unreadable(ValueError):
     """Raised if a graph has no value without its inputs, or is random."""
+
+    inputs: Sequence[int] = ()  # places of those that it is not affine in
 
 
 class NotAffine(Unreadable):

@@ -31,22 +31,14 @@ from pytensor.tensor.type import TensorType
 from scipy import sparse
 
 from pymc_pacauc.model.auc_term import has_classes, is_auc_risk, score_graphs
-from pymc_pacauc.model.graph import (
-    FlatVariables,
-    Unreadable,
-    evaluate,
-    flat_variables,
-    leaf_value,
-    read_affine,
-    shape_now,
-)
+from pymc_pacauc.model.graph import FlatVariables, evaluate, flat_variables, leaf_value, read_affine, shape_now
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 
 VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", subtensor.AdvancedSubtensor)  # not in PyTensor 3
 INDEXING = (subtensor.AdvancedSubtensor, subtensor.Subtensor, VECTOR_INDEX)
 CLOSE = 1e-10  # of the largest score: rounding of sums in another order stays below, another score does not
-FAILURES = (ValueError, IndexError, TypeError, AssertionError, NotImplementedError, Unreadable, np.linalg.LinAlgError)
+FAILURES = (ValueError, IndexError, TypeError, AssertionError, NotImplementedError)
 
 NOT_BY_ROWS = (
     "The model's scores are not a function of one row at a time, so new rows have no score by replacing the data alone "

@@ -281,8 +281,10 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
         model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) else None
     if gp is not None:
         function = _points_of(gp, model)
+    elif var_name is not None:
+        function = _named_scores(posterior, model, carried, var_name)
     else:
-        function = _scores_of_draws(posterior, model, carried, var_name)
+        function = _scores_of_draws(model, carried)
     of = function if var_name is not None or carried is None else carried
     return _Source(found, function, model, gp, _fit_of(found, of, gp), var_name is None or function is carried)
 
@@ -292,30 +294,36 @@ def _points_of(gp: Any, model: pm.Model | None) -> ScoreFunction:
     return ScoreFunction((input_of(model, getattr(gp, "X", None), check_gp(gp)),))
 
 
-def _scores_of_draws(
-    posterior: xr.Dataset, model: pm.Model | None, carried: ScoreFunction | None, var_name: str | None
-) -> ScoreFunction:
-    if var_name is not None:
-        graph = None if model is None else next((v for v in model.deterministics if v.name == var_name), None)
-        if model is not None and graph is not None and not (named := read_scores(model, graph)).refusal:
-            return named
-        return carried if carried and carried.name == var_name else _coefficients(posterior, var_name)
+def _scores_of_draws(model: pm.Model | None, carried: ScoreFunction | None) -> ScoreFunction:
+    """Return the function that the draws carry, or that of the model; both must agree where both are known."""
     read = None if model is None else read_scores(model)
-    if carried is None and read is None:
+    known = [each for each in (carried, read) if each is not None]
+    if not known:
         raise ValueError(
             "result does not contain how a row becomes a score: pass the whole idata of pm.sample(step="
             "pac.TemperingSMC()) or of approx.sample() (with more draws, if there are few of a large model), or "
             'model=; or, if the scores are X_new @ theta, var_name="theta".'
         )
-    if carried is None or (read is not None and (read.classes or not (carried.linear or carried.classes))):
-        assert read is not None
+    if read is None or carried is None:
+        return known[0]
+    if read.classes or not (carried.linear or carried.classes):
         return read
-    if read is not None and not carried.agrees(read):
+    if not carried.agrees(read):
         raise ValueError(
             "model computes other scores than the model of these draws: pass that one, with the data it had, or leave "
             "model= out (the draws contain how their scores are computed)."
         )
     return carried
+
+
+def _named_scores(
+    posterior: xr.Dataset, model: pm.Model | None, carried: ScoreFunction | None, var_name: str
+) -> ScoreFunction:
+    """Return the function of the Deterministic of this name, or of ``X_new @ coefficients`` of this name."""
+    graph = None if model is None else next((v for v in model.deterministics if v.name == var_name), None)
+    if model is not None and graph is not None and not (named := read_scores(model, graph)).refusal:
+        return named
+    return carried if carried and carried.name == var_name else _coefficients(posterior, var_name)
 
 
 def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:

@@ -28,7 +28,7 @@ import numpy as np
 from scipy import linalg
 
 from pymc_pacauc.ep.gaussian import EPFit
-from pymc_pacauc.ep.sweep import listed_sites, score_moments, sum_by_row
+from pymc_pacauc.ep.sweep import cut_work, listed_sites, score_moments, sum_by_row
 from pymc_pacauc.numerics import FloatArray
 
 
@@ -48,7 +48,7 @@ def _laplacian(fit: EPFit) -> tuple[FloatArray, FloatArray]:
     z = np.column_stack([space.design, space.offset])
     h, products = np.zeros(problem.n), np.zeros_like(z)
     for pairs, times in fit.compared:
-        sums = sum_by_row(z, moments, pairs, fit.table, tie_cost=problem.tie_cost, both=True)
+        sums = sum_by_row(z, moments, cut_work(pairs, z.shape[1]), fit.table, tie_cost=problem.tie_cost, both=True)
         h += times * sums.h
         products += times * (sums.k[:, None] * z - sums.kz)
         if sums.listed:  # pairs of nearly equal rows, or of large weight

@@ -24,7 +24,7 @@ limit alpha -> 0 the sites are those of variational Bayes, the Gaussian that min
 b = gamma' rho phi(rho), c = gamma' (1 + rho^2) phi(rho).
 
 *Tables.* b, c, Phi(-rho) and log C are smooth functions of rho. They are tabulated once per gamma' as piecewise
-polynomials of degree 5 (error 1e-11; 1e-7 at the largest gamma'), so that a pair costs a square root, a division and
+polynomials of degree 3 (error 2e-10; 1e-7 at the largest gamma'), so that a pair costs a square root, a division and
 some multiplications, and no transcendental function.
 
 *Weights.* Pairs of different weights have different gamma'. Divided by gamma', the functions b, c and log C are smooth
@@ -62,10 +62,7 @@ from scipy.special import log_ndtr, ndtr
 from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.numerics import FloatArray, kernel
 
-DEGREE = 5  # of the polynomials on an interval: errors of 1e-11, near rounding, so that a higher one brings nothing
-# Degree of the polynomials for subsamples, whose own error is far above the 1e-7 of these, at half the time; and their
-# intervals to a unit of rho: twice as many have an eighth of the error, and take twice the memory.
-FINE_DEGREE, FINE_PER_UNIT = 2, 64.0
+DEGREE = 3  # of the polynomials on an interval: errors of 2e-10; with 5, of 5e-12, a sweep takes a fifth longer
 UPPER = 9.5  # standard deviations: phi(9.5) is 1e-20, sites beyond are flat; doubled, twice the table for nothing
 LARGEST_GAMMA = 50.0  # per pair: exp(-50) is all but a constraint; larger ones have no table that is right to 1e-7
 # Largest gamma' in a table for pairs of different weights; at most 2 gamma pairs are beyond, and computed one by one.
@@ -85,13 +82,16 @@ class SiteFunctions(NamedTuple):
     log_constant: FloatArray
 
 
+WRONG = 2  # index of its field
+
+
 class Tabulated(NamedTuple):
     """The site functions over gamma' for gamma' from ``middle - 1 / (2 scale)`` to ``largest``, as kernels take them.
 
-    ``gamma`` is that of a pair of weight 1. ``coefficients[interval, degree, function, power]``: functions are
-    precision, shift and log constant, on intervals of length ``1 / per_unit`` from ``lower`` on, in powers of the
-    position within the interval, from -1/2 to 1/2; ``degree`` counts powers of ``scale * (gamma' - middle)``.
-    ``wrong[interval, power]`` does not depend on gamma'.
+    ``gamma`` is that of a pair of weight 1. ``coefficients[interval, degree, function, power]``: functions are those
+    of :class:`SiteFunctions`, on intervals of length ``1 / per_unit`` from ``lower`` on, in powers of the position
+    within the interval, from -1/2 to 1/2; ``degree`` counts powers of ``scale * (gamma' - middle)``, on which the
+    function ``WRONG`` does not depend.
     """
 
     gamma: float
@@ -99,7 +99,6 @@ class Tabulated(NamedTuple):
     middle: float
     scale: float
     coefficients: FloatArray
-    wrong: FloatArray
     lower: float
     per_unit: float
 
@@ -146,25 +145,16 @@ def _tabulated(gamma: float, power: float, least_weight: float, largest_weight: 
         # For a relative error of 3e-12: it falls with every degree by 16 over the width, measured
         degree = max(1, math.ceil(math.log(3e-12) / math.log(width * power / 16.0)) - 1)
     at, sharp = 0.5 * chebyshev.chebpts1(degree + 1), largest * power  # large sites are sharper, and there are few
-    lower, per_unit = lowest_rho(largest, power), 16.0 if sharp <= LARGEST_TABULATED else 64.0 if sharp < 5.0 else 256.0
+    lower, per_unit = (
+        lowest_rho(largest, power),
+        64.0 if sharp <= LARGEST_TABULATED else 256.0 if sharp < 5.0 else 512.0,
+    )
     rho, to_monomial = _nodes(lower, per_unit)
     values = np.array([np.array(site_functions(rho, each, power)) / each for each in (middle + width * at).tolist()])
-    values = values[:, [0, 1, 3]]
     by_degree = np.tensordot(np.linalg.inv(np.vander(at, increasing=True)), values, axes=1)
+    by_degree[0, WRONG] = ndtr(-rho)  # whatever gamma'
     coefficients = np.ascontiguousarray((by_degree @ to_monomial.T).transpose(2, 0, 1, 3))
-    wrong = np.ascontiguousarray(ndtr(-rho) @ to_monomial.T)
-    return Tabulated(gamma, limit, middle, 1.0 / width if width > 0.0 else 0.0, coefficients, wrong, lower, per_unit)
-
-
-@lru_cache(maxsize=16)
-def fine_site_table(gamma: float, power: float = 1.0) -> FloatArray:
-    """Tabulate the site functions of one gamma' to 1e-7 by quadratic polynomials: half the time per pair.
-
-    Returns ``table[interval, function, power]``, with ``FINE_PER_UNIT`` intervals per unit of rho from
-    :func:`lowest_rho` on.
-    """
-    rho, to_monomial = _nodes(lowest_rho(gamma, power), FINE_PER_UNIT, FINE_DEGREE)
-    return np.ascontiguousarray((np.array(site_functions(rho, gamma, power)) @ to_monomial.T).transpose(1, 0, 2))
+    return Tabulated(gamma, limit, middle, 1.0 / width if width > 0.0 else 0.0, coefficients, lower, per_unit)
 
 
 def check_gamma_per_pair(gamma: float, power: float = 1.0) -> None:
@@ -182,12 +172,12 @@ def lowest_rho(gamma: float, power: float) -> float:
     return -float(math.ceil(math.sqrt(2.0 * gamma * power + UPPER**2)))
 
 
-def _nodes(lower: float, per_unit: float, degree: int = DEGREE) -> tuple[FloatArray, FloatArray]:
+def _nodes(lower: float, per_unit: float) -> tuple[FloatArray, FloatArray]:
     """Return rho at the Chebyshev points of every interval, (intervals, degree + 1), and the matrix that maps values
     there to coefficients of powers.
     """
     intervals = math.ceil((UPPER - lower) * per_unit)
-    nodes = 0.5 * chebyshev.chebpts1(degree + 1)
+    nodes = 0.5 * chebyshev.chebpts1(DEGREE + 1)
     rho = lower + (np.arange(intervals)[:, None] + 0.5 + nodes) / per_unit
     return rho, np.asarray(np.linalg.inv(np.vander(nodes, increasing=True)), dtype=np.float64)
 
@@ -257,7 +247,8 @@ class Part(NamedTuple):
 
     Block k has the positives ``positive[first_row[k]:first_row[k + 1]]`` and the negatives
     ``negative[first_column[k]:first_column[k + 1]]``. ``members`` are the observations of all blocks; ``positive`` and
-    ``negative`` index into it. ``column_weights`` is None where all pairs have one weight.
+    ``negative`` index into it. ``column_weights`` is None where all pairs have one weight. Pairs of block k count
+    ``times[k]`` times.
     """
 
     members: NDArray[np.intp]
@@ -267,6 +258,7 @@ class Part(NamedTuple):
     negative: NDArray[np.intp]
     column_weights: FloatArray | None
     first_column: NDArray[np.intp]
+    times: FloatArray
 
 
 def part_of(blocks: Sequence[Block], constant: bool = False) -> Part:
@@ -281,18 +273,19 @@ def part_of(blocks: Sequence[Block], constant: bool = False) -> Part:
         place[rows.size :],
         None if constant else np.concatenate([b.column_weights for b in blocks]),
         np.concatenate([[0], np.cumsum([b.negative.size for b in blocks])]),
+        np.ones(len(blocks)),
     )
 
 
 @kernel(fastmath=FAST, no_cpython_wrapper=True)
-def _quintic(p, t):
-    return p[0] + t * (p[1] + t * (p[2] + t * (p[3] + t * (p[4] + t * p[5]))))
+def _cubic(p, t):
+    return p[0] + t * (p[1] + t * (p[2] + t * p[3]))
 
 
 @kernel(fastmath=FAST, no_cpython_wrapper=True)
 def row_sites(
     row, i, mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j,
-    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
+    gamma, largest, middle, scale, table, lower, per_unit, tie_cost,
     k_column, h_column, totals, listed, weight, inverse, position,
 ):  # fmt: skip
     """Overwrite ``row[j] = t_i . t_j``, (n_j,), by K_ij; return sum_j K_ij and sum_j h_ij.
@@ -330,7 +323,7 @@ def row_sites(
                 totals[1] -= gamma * of_pair * cost
                 inverse[j] = 1e300
             elif variance <= NEAR * size or gamma * of_pair > largest:
-                listed.append((float(i), float(j), variance, of_pair))
+                listed.append((float(i), float(j), variance, of_pair, 1.0))
                 inverse[j] = 1e300
     for j in range(row.size):
         inverse[j] = 1.0 / math.sqrt(inverse[j])
@@ -345,14 +338,14 @@ def row_sites(
         of_pair = weight_i if weight_j is None else weight[j]
         pair_gamma = gamma * of_pair
         p = table[interval, degree]
-        b, c, log_constant = _quintic(p[0], t), _quintic(p[1], t), _quintic(p[2], t)
+        b, c, log_constant = _cubic(p[0], t), _cubic(p[1], t), _cubic(p[3], t)
         if weight_j is not None:
             u = (pair_gamma - middle) * scale
             for k in range(degree - 1, -1, -1):
                 p = table[interval, k]
-                b, c = b * u + _quintic(p[0], t), c * u + _quintic(p[1], t)
-                log_constant = log_constant * u + _quintic(p[2], t)
-        wrong += of_pair * _quintic(wrong_table[interval], t)
+                b, c = b * u + _cubic(p[0], t), c * u + _cubic(p[1], t)
+                log_constant = log_constant * u + _cubic(p[3], t)
+        wrong += of_pair * _cubic(table[interval, 0, WRONG], t)
         log_constants += pair_gamma * log_constant
         k_pair = pair_gamma * b * inverse[j] * inverse[j]
         h_pair = pair_gamma * c * inverse[j]
@@ -379,18 +372,18 @@ def add_rows(total, rows, values):
 
 @kernel
 def part_sites(
-    positive, row_weights, first_row, negative, column_weights, first_column, mean, square, root, z, both,
-    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
+    positive, row_weights, first_row, negative, column_weights, first_column, times, mean, square, root, z, both,
+    gamma, largest, middle, scale, table, lower, per_unit, tie_cost,
 ):  # fmt: skip
     """Sum K and h over the partners of each member, (members,), h with a minus for negatives, for all blocks of a part.
 
     Also returns the sums of K z, z (members, size), over the partners of each positive, or of ``both`` sides; the
     totals (weight of wrong pairs, log constants, number of tied pairs); and the pairs that are in none of these sums,
-    as rows (i, j, variance, weight). The first arguments are those of a :class:`Part`.
+    as rows (i, j, variance, weight, times). The first arguments are those of a :class:`Part`.
     """
     k_point, h_point, kz = np.zeros(mean.size), np.zeros(mean.size), np.zeros(z.shape)
     totals = np.zeros(3)
-    listed = [(0.0, 0.0, 0.0, 0.0)]
+    listed = [(0.0, 0.0, 0.0, 0.0, 0.0)]
     for block in range(first_row.size - 1):
         rows = positive[first_row[block] : first_row[block + 1]]
         columns = negative[first_column[block] : first_column[block + 1]]
@@ -399,23 +392,27 @@ def part_sites(
         k_column, h_column = np.zeros(columns.size), np.zeros(columns.size)
         weight, inverse, position = np.empty(columns.size), np.empty(columns.size), np.empty(columns.size)
         cross = np.dot(root[rows], root_j.T)  # t_i . t_j, which is overwritten by K
+        own_totals = np.zeros(3)
         for place in range(rows.size):
             i, before = rows[place], len(listed)
             k_sum, h_sum = row_sites(
                 cross[place], i, mean[i], square[i], root[i], row_weights[first_row[block] + place],
                 mean_j, square_j, root_j, weight_j,
-                gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-                k_column, h_column, totals, listed, weight, inverse, position,
+                gamma, largest, middle, scale, table, lower, per_unit, tie_cost,
+                k_column, h_column, own_totals, listed, weight, inverse, position,
             )  # fmt: skip
             for k in range(before, len(listed)):  # indices among the block's columns become indices among the members
-                _, column, variance, of_pair = listed[k]
-                listed[k] = (float(i), float(columns[int(column)]), variance, of_pair)
-            k_point[i] += k_sum
-            h_point[i] += h_sum
+                _, column, variance, of_pair, _ = listed[k]
+                listed[k] = (float(i), float(columns[int(column)]), variance, of_pair, times[block])
+            k_point[i] += times[block] * k_sum
+            h_point[i] += times[block] * h_sum
+        if times[block] != 1.0:
+            cross *= times[block]
+        totals += times[block] * own_totals
         add_rows(kz, rows, np.dot(cross, z_j))
         for j in range(columns.size):
-            k_point[columns[j]] += k_column[j]
-            h_point[columns[j]] -= h_column[j]
+            k_point[columns[j]] += times[block] * k_column[j]
+            h_point[columns[j]] -= times[block] * h_column[j]
         if both:
             add_rows(kz, columns, np.dot(cross.T, z[rows]))
     return k_point, h_point, kz, totals, np.array(listed)[1:]

@@ -42,7 +42,7 @@ types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 docs: $(VENV)/docs.stamp  ## the site, in docs/_build/html; a warning is an error
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -j auto -b html docs docs/_build/html
 
 note: $(VENV)/docs.stamp  ## the paper on what is new, one page to read or print: docs/_build/note/index.html
 	$(BIN)/sphinx-build -W -q -c docs/note -b singlehtml docs/note docs/_build/note

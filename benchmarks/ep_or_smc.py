@@ -75,7 +75,7 @@ def length(particles, *_):
             own = process_time() - begin
             compared(f"{name}, {share:.2g} n", corrected, mean, sd)
             compared("", found.posterior, mean, sd)
-            estimate, error = log_mean(corrected.weights.log_weights)
+            estimate, error = log_mean(corrected.log_weights)
             print(f"| {evidence} | {found.log_evidence:.3f} | {estimate:.3f} ± {error:.3f} ", end="")
             print(f"| {seconds:.1f} | {own:.3f} |", flush=True)
 
@@ -122,8 +122,8 @@ def priors(particles, sizes, chosen):
                 found = pm.fit(method=pac.EP(), progressbar=False)
             assert found.posterior.variance.all()
             own = process_time() - begin
-            weighted = found.posterior.weights
-            shape = np.nan if weighted is None else pareto_smooth(weighted.log_weights)[1]
+            log_weights = found.posterior.log_weights
+            shape = np.nan if log_weights is None else pareto_smooth(log_weights)[1]
             compared(f"{name}, {d}", found.posterior, mean, sd)
             print(f"| {evidence} | {found.log_evidence:.3f} | {found.evidence} | {shape:.2f} ", end="")
             print(f"| {seconds:.1f} | {own:.2f} |", flush=True)

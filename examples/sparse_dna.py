@@ -2,9 +2,9 @@
 Which positions of a DNA sequence matter
 ========================================
 
-A window of 60 bases, each of them coded by three indicators: 180 covariates, binary and many of them idle. Is there a
-splice junction in its middle? A spike-and-slab prior finds the few that matter, and the score of those few ranks new
-windows as well as a penalised logistic regression of all.
+A window of 60 bases: does an exon begin in its middle? Three indicators say whether a base is A, C or G (T where none
+is): 180 covariates, binary and many of them idle. A spike-and-slab prior finds the few that matter, and the score of
+those few ranks new windows as well as a penalised logistic regression of all.
 """
 
 import matplotlib.pyplot as plt
@@ -16,13 +16,15 @@ from sklearn.model_selection import GridSearchCV
 import pymc_pacauc as pac
 
 data = pac.datasets.load_dna()
+position = np.r_[-30:0, 1:31]  # -1 is the last base before the boundary, +1 the first one after it
+names = [f"{at:+d} {base}" for at in position for base in "ACG"]
 order = np.random.default_rng(1).permutation(len(data.y))
 train, test = order[:800], order[800:]
 
 # %%
 # Expectation propagation, with a point mass at zero.
 
-with pm.Model(coords={"covariate": data.feature_names}):
+with pm.Model(coords={"covariate": names}):
     theta = pac.SpikeSlab("theta", dims="covariate")
     pac.AUCPotential("auc", data.X[train] @ theta, data.y[train], gamma="default")
     approx = pm.fit(method=pac.EP(), progressbar=False)
@@ -39,22 +41,28 @@ scores = {
 }
 for name, score in scores.items():
     print(f"{name:20s} {pac.auc_interval(score, data.y[test])}")
-print(f"covariates expected from the slab: {approx.expected_model_size:.1f} of {len(data.feature_names)}")
+print(f"covariates expected from the slab: {approx.expected_model_size:.1f} of {len(names)}")
 
 # %%
-# Three indicators for each position, numbered from the junction in the middle of the window: -1 is the last base before
-# it, +1 the first one after it.
+# Where in the window are they?
 
 probability = approx.inclusion_probability.values.reshape(60, 3)
 figure, axis = plt.subplots(figsize=(8, 3), layout="constrained")
-bottom, position = np.zeros(60), np.r_[-30:0, 1:31]
-for base, color in zip(range(3), ("#0072B2", "#E69F00", "#009E73"), strict=True):
-    axis.bar(position, probability[:, base], bottom=bottom, color=color, label=f"indicator {base + 1}")
-    bottom += probability[:, base]
+bottom = np.zeros(60)
+for base, values, color in zip("ACG", probability.T, ("#0072B2", "#E69F00", "#009E73"), strict=True):
+    axis.bar(position, values, bottom=bottom, color=color, label=f"is it {base}?")
+    bottom += values
 axis.axvline(0, color="black", linestyle=":")
-axis.set(xlabel="position relative to the junction", ylabel="covariates expected to matter", xlim=(-31, 31))
+axis.set(xlabel="position relative to the boundary", ylabel="covariates expected to matter", xlim=(-31, 31))
 axis.legend(frameon=False)
 plt.show()
 
-strongest = np.argsort(-probability.max(axis=1))[:6]
-print("positions that matter most:", ", ".join(f"{position[at]:+d}" for at in strongest))
+table = approx.inclusion_probability.to_series().to_frame("inclusion")
+table["mean"] = approx.posterior.mean
+print(table.sort_values("inclusion", ascending=False).head(8).round(2))
+
+# %%
+# Every intron ends in A and G: the two largest weights, at -2 and -1. Before them there is mostly C or T, so that A and
+# G at -3 and G at -10 count against a boundary. G at +5 does so too: it marks the other kind of boundary, where an exon
+# ends, which is among the windows without one of this kind. The posterior found this from 800 windows, with a tenth of
+# the covariates, and lost nothing in ranking.

@@ -140,9 +140,9 @@ def holdout_bound(matchings: Matchings, n_pos: int, n_neg: int, epsilon: float =
     for lower, upper in pairwise(CELLS):
         rate = matching_rate(n_pos, n_neg, 0.0, epsilon, auc=max(0.5, 0.5 * (lower + upper)))
         bound = 1.0 - matching_bound(matchings.log_moment(rate / matchings.m), 0.0, matchings.m, epsilon, rate=rate)
-        if bound < upper:
-            return float(max(lower, bound))
-    return 1.0
+        if bound < upper:  # of the last cell at the latest
+            break
+    return float(max(lower, bound))
 
 
 @np.errstate(under="ignore")

@@ -53,14 +53,13 @@ from pymc_pacauc.numerics import FloatArray, check_whole, number_vector, tails
 
 @dataclass(frozen=True, eq=False)
 class SurvivalCurve:
-    """Estimate of survival from each distinct ``time`` on, with the number ``at_risk`` at that time.
+    """Estimate of survival from each distinct ``time`` on.
 
     ``log_variance`` is Greenwood's variance of log ``survival``; infinite where survival is 0.
     """
 
     time: FloatArray
     survival: FloatArray
-    at_risk: FloatArray
     log_variance: FloatArray
 
     def interval(self, ci_prob: float) -> tuple[FloatArray, FloatArray]:
@@ -97,7 +96,7 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
     with np.errstate(divide="ignore"):
         np.divide(events, at_risk * (at_risk - events), out=share, where=events > 0)
     if (mine == events).all():
-        return SurvivalCurve(at, free, at_risk, np.cumsum(share))
+        return SurvivalCurve(at, free, np.cumsum(share))
     before = np.concatenate([[1.0], free[:-1]])  # share free of any event just before each time
     incidence = np.cumsum(before * mine / at_risk)
     share[~np.isfinite(share)] = 0.0  # infinite at the last time if it is an event: no later increment uses it
@@ -106,7 +105,7 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
     variance = incidence**2 * sums[0] - 2 * incidence * sums[1] + sums[2] + sums[3]
     variance -= 2 * (incidence * sums[4] - sums[5])
     with np.errstate(divide="ignore", invalid="ignore"):
-        return SurvivalCurve(at, 1.0 - incidence, at_risk, np.maximum(variance, 0.0) / (1.0 - incidence) ** 2)
+        return SurvivalCurve(at, 1.0 - incidence, np.maximum(variance, 0.0) / (1.0 - incidence) ** 2)
 
 
 LEAST_FOLLOWED = 0.01  # the smallest G: what Uno's C says of later times rests on a handful of events

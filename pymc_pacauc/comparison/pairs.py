@@ -78,20 +78,14 @@ class Block:
 
     @property
     def total_weight(self) -> float:
-        rows = self.positive.size if self.positive_weights is None else self.positive_weights.sum()
-        columns = self.negative.size if self.negative_weights is None else self.negative_weights.sum()
-        return float(self.weight * rows * columns)
+        sides = ((self.positive, self.positive_weights), (self.negative, self.negative_weights))
+        return float(self.weight * np.prod([rows.size if own is None else own.sum() for rows, own in sides]))
 
     def take(self, rows: NDArray[Any] | slice, columns: NDArray[Any] | slice) -> Block:
         """Return the block of some of the positives and negatives, by position or by mask."""
-        a, b = self.positive_weights, self.negative_weights
-        return replace(
-            self,
-            positive=self.positive[rows],
-            negative=self.negative[columns],
-            positive_weights=None if a is None else a[rows],
-            negative_weights=None if b is None else b[columns],
-        )
+        weights = (self.positive_weights, rows), (self.negative_weights, columns)
+        a, b = (None if each is None else each[some] for each, some in weights)
+        return Block(self.positive[rows], self.negative[columns], a, b, self.weight)
 
     def times(self, weights: FloatArray) -> Block:
         """Multiply the weight of every pair by those of its two observations, ``weights[n]``."""

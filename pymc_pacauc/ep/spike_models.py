@@ -6,8 +6,7 @@ have a spike, the 2^m models z can be listed: draws of (z, direction) are weight
 risk), in O(draws n log n + 2^m d^3). Given z let theta = D x, x ~ N(0, I), D the prior's standard deviations. The risk
 depends on the direction of x alone, which under EP's pair sites has the density of a projected Gaussian
 (:mod:`~pymc_pacauc.ep.importance`), at a scale chosen for each z by evidence. Models are proposed in proportion to the
-evidence of their sites, then by a pilot run. With v0 > 0 the inclusion probability given the direction is an integral
-over the length; it replaces the drawn z (Rao-Blackwell).
+evidence of their sites, then by a pilot run.
 
 Used by every fit with a spike-and-slab prior for ``model_average`` and ``corrected``.
 
@@ -27,7 +26,7 @@ from scipy.special import logsumexp
 from pymc_pacauc.ep.importance import log_direction_density, log_mean
 from pymc_pacauc.ep.posterior import draw_natural, natural_gaussian
 from pymc_pacauc.ep.prior_sites import SparseGaussian
-from pymc_pacauc.numerics import FloatArray, Mask, slices, systematic
+from pymc_pacauc.numerics import FloatArray, Mask, systematic
 from pymc_pacauc.problem.problem import Problem
 
 # Coefficients whose 2^10 models are listed, and coefficients of any kind; one more doubles time and memory.
@@ -64,16 +63,12 @@ def average_models(problem: Problem, q: SparseGaussian, rng: np.random.Generator
     """
     if not models_can_be_listed(problem):
         return None
-    assert problem.spikes is not None
-    sparse = problem.spikes.sparse
     proposal = ModelProposal(problem, q)
     by_pilot = proposal.improved(rng)
     for draws in DRAWS:
-        numbers, w, log_weights = proposal.draw(by_pilot, draws, rng)
+        numbers, _, log_weights = proposal.draw(by_pilot, draws, rng)
         weights = np.exp(log_weights - logsumexp(log_weights))
-        slab = proposal.models[numbers].astype(float)
-        if (problem.spikes.ratio[sparse] > 0.0).all():
-            slab[:, sparse] = _slab_given_direction(problem, w)[:, sparse]
+        slab = proposal.models[numbers]
         inclusion = weights @ slab
         error = np.sqrt(weights**2 @ (slab - inclusion) ** 2)
         if error.max() < WANTED_ERROR:
@@ -86,27 +81,6 @@ def models_can_be_listed(problem: Problem) -> bool:
     assert problem.spikes is not None
     few = np.count_nonzero(problem.spikes.sparse) <= MOST_SPARSE and problem.d <= MOST_COEFFICIENTS
     return bool(few and problem.scale_free)
-
-
-def _slab_given_direction(problem: Problem, w: FloatArray) -> FloatArray:
-    """Compute the probability of each slab given the direction of w, (draws, d), by the trapezoidal rule in log |w|."""
-    assert problem.spikes is not None
-    p = problem.spikes.inclusion_probability
-    variance = np.where(p < 1.0, problem.spikes.ratio, 1.0)  # a Gaussian coefficient has no spike
-    log_length = np.arange(0.5 * np.log(variance.min()) - 6.0, np.log(problem.d) + 3.0, 0.05)
-    log_p = np.log(p)
-    with np.errstate(divide="ignore"):
-        log_spike = np.log1p(-p) - 0.5 * np.log(variance)
-    slab = np.empty_like(w)
-    for rows in slices(len(w), problem.d * log_length.size):
-        direction = w[rows] / np.linalg.norm(w[rows], axis=1, keepdims=True)
-        squared = (np.exp(log_length)[:, None] * direction[:, None, :]) ** 2
-        log_slab = log_p - 0.5 * squared
-        log_both = np.logaddexp(log_slab, log_spike - 0.5 * squared / variance)
-        log_density = problem.d * log_length + log_both.sum(axis=2)
-        density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
-        slab[rows] = np.einsum("ij,ijk->ik", density, np.exp(log_slab - log_both)) / density.sum(axis=1)[:, None]
-    return slab
 
 
 class ModelProposal:

@@ -440,22 +440,15 @@ class SitesFit(Fit):
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
         """Draw theta and weight by exact posterior / proposal; see :mod:`pymc_pacauc.ep.spike_models`."""
-        if self.problem.spikes is not None:
-            if not models_can_be_listed(self.problem):
-                raise UnsupportedError(
-                    f"Importance weights under a spike-and-slab prior are for at most {MOST_SPARSE} coefficients with "
-                    "a spike, and scores without an offset: draw from the exact posterior with "
-                    "pm.sample(step=pac.TemperingSMC())."
-                )
-            w, log_weights = LengthOfSpikes(self.posterior).with_lengths(draws, rng)
-        elif isinstance(self.corrected, LengthOfSites):
-            w, log_weights = self.corrected.with_lengths(draws, rng)
-        else:
+        spiked = self.problem.spikes is not None
+        law = LengthOfSpikes(self.posterior) if spiked else self.corrected
+        if not isinstance(law, LengthOfSites) or (spiked and not models_can_be_listed(self.problem)):
             raise UnsupportedError(
                 "Importance weights under a prior that is not Gaussian are for scores without an offset, up to "
-                f"{LARGEST_SPECTRUM} coefficients: "
-                "draw from the exact posterior with pm.sample(step=pac.TemperingSMC())."
+                f"{LARGEST_SPECTRUM} coefficients, {MOST_SPARSE} with a spike: draw from the exact posterior with "
+                "pm.sample(step=pac.TemperingSMC())."
             )
+        w, log_weights = law.with_lengths(draws, rng)
         theta = self.problem.prior.color(w)
         return WeightedDraws(theta, self.problem.risk(theta), log_weights)
 

@@ -106,7 +106,7 @@ class HyperModel:
     def prior_draws(self) -> FloatArray:
         """Draws of phi from its prior, shape (N, k), the same every time."""
         graphs = draws_from_prior(self.model, self.hyper)
-        drawn = _prior_draws(graphs, SEED, draws=400)  # for centre and scale, which only have to be roughly right
+        drawn = _prior_draws(graphs, SEED, draws=128)  # for centre and scale, which only have to be roughly right
         return np.concatenate([each.reshape(len(each), -1) for each in drawn], axis=1).astype(np.float64)
 
     @cached_property

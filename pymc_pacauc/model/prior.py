@@ -89,7 +89,7 @@ class GaussianPriorReader:
         """Read mean and factor, given the component of each mixture of Gaussians."""
         d = self._layout.dimension
         for mixture in self._mixtures.values():
-            mixture.component(components)  # refuses to be read without one
+            mixture.chosen(components)  # refuses to be read without one
         found = [(places, parents, *read(components)) for places, parents, read in self._conditionals]
         mean = np.zeros(d)
         if all(own.ndim == 1 and not parents.size for _, parents, _, _, own in found):
@@ -120,19 +120,22 @@ def _written(
 ) -> _Conditional:
     """Read a Normal or MvNormal, or a mixture of these, by its parameters: no covariance is inverted."""
     *shapes, shape = layout.shapes
-
-    def read(components: dict[str, int]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        written = rv if mixture is None else mixture.component(components)
+    graphs = []
+    for written in (rv,) if mixture is None else mixture.parts:
         mean, spread = written.owner.op.dist_params(written.owner)
         if not is_known([spread]):
             raise refuse(f"the prior of {rv.name} is not Gaussian: its spread depends on other variables")
+        graphs.append(((mean + np.zeros(shape)).ravel(), spread, isinstance(written.owner.op, MvNormalRV)))
+
+    def read(components: dict[str, int]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        mean, spread, joint = graphs[0 if mixture is None else mixture.chosen(components)]
         try:
-            offset, slope = read_affine((mean + np.zeros(shape)).ravel(), parents, shapes)
+            offset, slope = read_affine(mean, parents, shapes)
         except Unreadable:
             reason = f"its mean is not affine in {names_of(parents)}"
             raise refuse(f"the prior of {rv.name} is not Gaussian: {reason}") from None
         value = np.asarray(evaluate([spread])[0], dtype=np.float64)
-        if isinstance(written.owner.op, MvNormalRV):
+        if joint:
             each = np.broadcast_to(value, (*shape, shape[-1])).reshape(-1, shape[-1], shape[-1])
             return offset, slope, linalg.block_diag(*(_stabilised_factor(rv.name, one) for one in each))
         sd = np.broadcast_to(value, shape).ravel()
@@ -187,14 +190,14 @@ class GaussianMixture:
         """Shape (K,)."""
         return np.asarray(evaluate([self.shares])[0], dtype=np.float64)
 
-    def component(self, chosen: dict[str, int]) -> Variable:
-        """Return the MvNormal that is chosen."""
-        if self.name not in chosen:
+    def chosen(self, components: dict[str, int]) -> int:
+        """Return the number of the component that is chosen."""
+        if self.name not in components:
             raise refuse(
                 f"the prior of {self.name} is a mixture of Gaussians, which only pm.fit(method=pac.EP()) fits",
                 "Use pm.sample(step=pac.TemperingSMC()), or write a pm.MvNormal with the moments of the mixture.",
             )
-        return self.parts[chosen[self.name]]
+        return components[self.name]
 
 
 def gaussian_mixtures(model: pm.Model) -> dict[Variable, GaussianMixture]:

@@ -16,7 +16,6 @@ def test_definition(seed):
     for k, t in enumerate(curve.time):
         value *= 1 - np.sum((time == t) & event) / np.sum(time >= t)
         assert curve.survival[k] == pytest.approx(value, abs=1e-14)
-        assert curve.at_risk[k] == np.sum(time >= t)
 
 
 def test_without_censoring_it_is_the_share_and_greenwood_the_binomial_variance():

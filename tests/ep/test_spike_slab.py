@@ -113,7 +113,9 @@ def test_equal_variances_recover_the_gaussian_prior(shape):
     assert sparse.log_evidence == pytest.approx(dense.log_evidence, abs=1e-6)
     np.testing.assert_allclose(sparse.posterior.mean, dense.posterior.mean, atol=1e-5)
     np.testing.assert_allclose(sparse.posterior.covariance, dense.posterior.covariance, atol=1e-5)
-    np.testing.assert_allclose(sparse.inclusion_probability, 0.3)
+    average = sparse.model_average  # of 2^5 models; there are too many of 50 coefficients, where EP's own are exact
+    error = 0.0 if average is None else 4.0 * average.standard_error
+    assert (abs(sparse.inclusion_probability - 0.3) <= error + 1e-7).all()
 
 
 def test_gaussian_coefficients_beside_sparse_ones():

@@ -240,9 +240,8 @@ def off(patches):
     return stack
 
 
-def everything_close(*arguments, side=subsample_sums._side):
-    found = side(*arguments)
-    return found._replace(width=np.full_like(found.width, 1e30))
+def everything_close(place_i, width_i, *more, listed=subsample_sums.near_and_far):
+    return listed(place_i, np.full_like(width_i, 1e30), *more)
 
 
 def all_different(rows):
@@ -291,7 +290,7 @@ STRATEGIES = (
     Strategy(
         "band",
         "only near pairs of the subsample are looked at",
-        [(subsample_sums, "_side", everything_close)],
+        [(subsample_sums, "near_and_far", everything_close)],
         LARGE,
     ),
     Strategy("thinned", "one far pair in up to 32", not_thinned, LARGE),
@@ -300,18 +299,6 @@ STRATEGIES = (
         "Newton's steps before a stage, pairs sampled anew for each",
         [(subsample._Run, "near", lambda self, q, off: (q, 1.0))],
         lambda: [*LARGE(), linear(1_000_000, 10, False)],
-    ),
-    Strategy(
-        "fine",
-        "a table for pairs of one weight, subsamples",
-        [(subsample_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))],
-        LARGE,
-    ),
-    Strategy(
-        "constant",
-        "a kernel and a table for pairs of one weight, all pairs",
-        [(sweep, "cut_work", partial(sweep.cut_work, most_tables=-1))],
-        lambda: [*SMALL(), linear(3000, 20), process(1000, 2)],
     ),
     Strategy(
         "by_weight",

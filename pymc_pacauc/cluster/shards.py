@@ -30,7 +30,7 @@ from pymc_pacauc.comparison.subsample import SampledPairs, sample_pairs
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.subsample_sums import sampled_sums
-from pymc_pacauc.ep.sweep import SiteSums
+from pymc_pacauc.ep.sweep import SiteSums, add_up
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores, ReducedScores
@@ -58,18 +58,12 @@ def sums(
 ) -> SiteSums:
     """Sum the sites of a part's pairs, or of those ``sampled``, under q; each counts ``stands_for`` times.
 
-    ``gamma`` is that of a pair of weight one. ``tied`` is a count of pairs, and is not multiplied.
+    ``gamma`` is that of a pair of weight one.
     """
     q = natural_gaussian(precision, shift)
     assert q is not None  # the sender factorised it too
     used = all_of(problem.pairs) if sampled is None else sampled
-    found = sampled_sums(problem, q, used, SiteTable(gamma, power))
-    return replace(found, **{name: stands_for * value for name, value in vars(found).items() if name != "tied"})
-
-
-def add_up(parts: list[SiteSums]) -> SiteSums:
-    """Add sums in a fixed order, so that the result does not depend on timing."""
-    return SiteSums(*(sum(values) for values in zip(*(vars(each).values() for each in parts), strict=True)))
+    return sampled_sums(problem, q, used, SiteTable(gamma, power)).times(stands_for)
 
 
 def total(client: Client, parts: Sequence[Any], q: NaturalGaussian, **options: Any) -> SiteSums:

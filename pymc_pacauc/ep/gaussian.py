@@ -68,7 +68,7 @@ from pymc_pacauc.ep.results import ADVICE, TRUSTED_ERROR, Fit, warn_of
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.start import CHANGE, SWEEPS, continued_start
 from pymc_pacauc.ep.subsample_sums import sampled_sums
-from pymc_pacauc.ep.sweep import SiteSums, check_offset, score_moments, sum_sites, sweep_sums, tile_map
+from pymc_pacauc.ep.sweep import SiteSums, check_offset, cut_work, score_moments, sum_sites, sweep_sums, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -388,7 +388,8 @@ def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
     moments = score_moments(old.design, old.offset, fit.posterior.natural)
     precision, shift = np.eye(space.dimension), np.zeros(space.dimension)
     for pairs, times in fit.compared:
-        sums = sum_sites(space.design, space.offset, moments, pairs, fit.table, tie_cost=problem.tie_cost)
+        work = cut_work(pairs, space.dimension)
+        sums = sum_sites(space.design, space.offset, moments, work, fit.table, tie_cost=problem.tie_cost)
         precision += times * sums.precision
         shift += times * sums.shift
     start = natural_gaussian(precision, shift)

@@ -42,7 +42,7 @@ import numpy as np
 from scipy import linalg
 
 from pymc_pacauc.ep.gaussian import EPFit
-from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, listed_sites, score_moments, sum_by_row, tile_map
+from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, cut_work, listed_sites, score_moments, sum_by_row, tile_map
 from pymc_pacauc.numerics import FloatArray
 
 
@@ -62,7 +62,7 @@ def _laplacian(fit: EPFit) -> tuple[FloatArray, FloatArray]:
     z = np.column_stack([space.design, space.offset])
     h, products = np.zeros(problem.n), np.zeros_like(z)
     for pairs, times in fit.compared:
-        sums = sum_by_row(z, moments, pairs, fit.table, tie_cost=problem.tie_cost, both=True)
+        sums = sum_by_row(z, moments, cut_work(pairs, z.shape[1]), fit.table, tie_cost=problem.tie_cost, both=True)
         h += times * sums.h
         products += times * (sums.k[:, None] * z - sums.kz)
         if sums.listed:  # pairs of nearly equal rows, or of large weight

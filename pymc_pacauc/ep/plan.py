@@ -298,15 +298,15 @@ def choose_plan(
     (up to 3: from 5 million pairs on)
     gamma beyond 11 times the comparison's  ..            all          prior, and    fixed points up to 50 nats better
     size                                                               growing gamma
-    process (as many coefficients as rows   features      all          few features  2 to 18; the start up to 1.7
+    process (as many coefficients as rows   features      all          few features  2 to 18; the start up to 1.9
     or more), of at least 64 rows
     spikes                                  coefficients  all          slab          a wrong mode avoided
     classes with coefficients of their own  coefficients  all          parts         2.4 to 2.5 from six classes on
     ======================================  ============  ===========  ============  ===================================
 
-    A start given replaces the one in the table. Folds have paths of their own ("paths"; 2.4 times as fast at 2000 rows
-    and 100 columns) where the prior is Gaussian, the work is on one machine, and the pairs are at most 9 blocks, of one
-    weight each, and at most 5 million. The ratios are measured in ``docs/develop/what_each_part_buys.md``.
+    A start given replaces the one in the table. Folds have paths of their own ("paths"; 3.8 to 4.7 times as fast) where
+    the prior is Gaussian, the work is on one machine, and the pairs are at most 9 blocks, of one weight each, and at
+    most 5 million. The ratios are measured in ``docs/develop/what_each_part_buys.md``.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ limit alpha -> 0 the sites are those of variational Bayes, the Gaussian that min
 b = gamma' rho phi(rho), c = gamma' (1 + rho^2) phi(rho).
 
 *Tables.* b, c, Phi(-rho) and log C are smooth functions of rho. They are tabulated once per gamma' as piecewise
-polynomials of degree 5 (error 1e-11; 1e-7 at the largest gamma'), so that a pair costs a square root, a division and
+polynomials of degree 3 (error 2e-10; 1e-7 at the largest gamma'), so that a pair costs a square root, a division and
 some multiplications, and no transcendental function.
 
 *Weights.* Pairs of different weights have different gamma'. Divided by gamma', the functions b, c and log C are smooth
@@ -62,10 +62,7 @@ from scipy.special import log_ndtr, ndtr
 from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.numerics import FloatArray, kernel
 
-DEGREE = 5  # of the polynomials on an interval: errors of 1e-11, near rounding, so that a higher one brings nothing
-# Degree of the polynomials for subsamples, whose own error is far above the 1e-7 of these, at half the time; and their
-# intervals to a unit of rho: twice as many have an eighth of the error, and take twice the memory.
-FINE_DEGREE, FINE_PER_UNIT = 2, 64.0
+DEGREE = 3  # of the polynomials on an interval: errors of 2e-10; with 5, of 5e-12, a sweep takes a fifth longer
 UPPER = 9.5  # standard deviations: phi(9.5) is 1e-20, sites beyond are flat; doubled, twice the table for nothing
 LARGEST_GAMMA = 50.0  # per pair: exp(-50) is all but a constraint; larger ones have no table that is right to 1e-7
 # Largest gamma' in a table for pairs of different weights; at most 2 gamma pairs are beyond, and computed one by one.
@@ -85,13 +82,16 @@ class SiteFunctions(NamedTuple):
     log_constant: FloatArray
 
 
+WRONG = 2  # index of its field
+
+
 class Tabulated(NamedTuple):
     """The site functions over gamma' for gamma' from ``middle - 1 / (2 scale)`` to ``largest``, as kernels take them.
 
-    ``gamma`` is that of a pair of weight 1. ``coefficients[interval, degree, function, power]``: functions are
-    precision, shift and log constant, on intervals of length ``1 / per_unit`` from ``lower`` on, in powers of the
-    position within the interval, from -1/2 to 1/2; ``degree`` counts powers of ``scale * (gamma' - middle)``.
-    ``wrong[interval, power]`` does not depend on gamma'.
+    ``gamma`` is that of a pair of weight 1. ``coefficients[interval, degree, function, power]``: functions are those
+    of :class:`SiteFunctions`, on intervals of length ``1 / per_unit`` from ``lower`` on, in powers of the position
+    within the interval, from -1/2 to 1/2; ``degree`` counts powers of ``scale * (gamma' - middle)``, on which the
+    function ``WRONG`` does not depend.
     """
 
     gamma: float
@@ -99,7 +99,6 @@ class Tabulated(NamedTuple):
     middle: float
     scale: float
     coefficients: FloatArray
-    wrong: FloatArray
     lower: float
     per_unit: float
 
@@ -146,25 +145,16 @@ def _tabulated(gamma: float, power: float, least_weight: float, largest_weight: 
         # For a relative error of 3e-12: it falls with every degree by 16 over the width, measured
         degree = max(1, math.ceil(math.log(3e-12) / math.log(width * power / 16.0)) - 1)
     at, sharp = 0.5 * chebyshev.chebpts1(degree + 1), largest * power  # large sites are sharper, and there are few
-    lower, per_unit = lowest_rho(largest, power), 16.0 if sharp <= LARGEST_TABULATED else 64.0 if sharp < 5.0 else 256.0
+    lower, per_unit = (
+        lowest_rho(largest, power),
+        64.0 if sharp <= LARGEST_TABULATED else 256.0 if sharp < 5.0 else 512.0,
+    )
     rho, to_monomial = _nodes(lower, per_unit)
     values = np.array([np.array(site_functions(rho, each, power)) / each for each in (middle + width * at).tolist()])
-    values = values[:, [0, 1, 3]]
     by_degree = np.tensordot(np.linalg.inv(np.vander(at, increasing=True)), values, axes=1)
+    by_degree[0, WRONG] = ndtr(-rho)  # whatever gamma'
     coefficients = np.ascontiguousarray((by_degree @ to_monomial.T).transpose(2, 0, 1, 3))
-    wrong = np.ascontiguousarray(ndtr(-rho) @ to_monomial.T)
-    return Tabulated(gamma, limit, middle, 1.0 / width if width > 0.0 else 0.0, coefficients, wrong, lower, per_unit)
-
-
-@lru_cache(maxsize=16)
-def fine_site_table(gamma: float, power: float = 1.0) -> FloatArray:
-    """Tabulate the site functions of one gamma' to 1e-7 by quadratic polynomials: half the time per pair.
-
-    Returns ``table[interval, function, power]``, with ``FINE_PER_UNIT`` intervals per unit of rho from
-    :func:`lowest_rho` on.
-    """
-    rho, to_monomial = _nodes(lowest_rho(gamma, power), FINE_PER_UNIT, FINE_DEGREE)
-    return np.ascontiguousarray((np.array(site_functions(rho, gamma, power)) @ to_monomial.T).transpose(1, 0, 2))
+    return Tabulated(gamma, limit, middle, 1.0 / width if width > 0.0 else 0.0, coefficients, lower, per_unit)
 
 
 def check_gamma_per_pair(gamma: float, power: float = 1.0) -> None:
@@ -182,12 +172,12 @@ def lowest_rho(gamma: float, power: float) -> float:
     return -float(math.ceil(math.sqrt(2.0 * gamma * power + UPPER**2)))
 
 
-def _nodes(lower: float, per_unit: float, degree: int = DEGREE) -> tuple[FloatArray, FloatArray]:
+def _nodes(lower: float, per_unit: float) -> tuple[FloatArray, FloatArray]:
     """Return rho at the Chebyshev points of every interval, (intervals, degree + 1), and the matrix that maps values
     there to coefficients of powers.
     """
     intervals = math.ceil((UPPER - lower) * per_unit)
-    nodes = 0.5 * chebyshev.chebpts1(degree + 1)
+    nodes = 0.5 * chebyshev.chebpts1(DEGREE + 1)
     rho = lower + (np.arange(intervals)[:, None] + 0.5 + nodes) / per_unit
     return rho, np.asarray(np.linalg.inv(np.vander(nodes, increasing=True)), dtype=np.float64)
 
@@ -257,7 +247,8 @@ class Part(NamedTuple):
 
     Block k has the positives ``positive[first_row[k]:first_row[k + 1]]`` and the negatives
     ``negative[first_column[k]:first_column[k + 1]]``. ``members`` are the observations of all blocks; ``positive`` and
-    ``negative`` index into it. ``column_weights`` is None where all pairs have one weight.
+    ``negative`` index into it. ``column_weights`` is None where all pairs have one weight. Pairs of block k count
+    ``times[k]`` times.
     """
 
     members: NDArray[np.intp]
@@ -267,6 +258,7 @@ class Part(NamedTuple):
     negative: NDArray[np.intp]
     column_weights: FloatArray | None
     first_column: NDArray[np.intp]
+    times: FloatArray
 
 
 def part_of(blocks: Sequence[Block], constant: bool = False) -> Part:
@@ -281,21 +273,25 @@ def part_of(blocks: Sequence[Block], constant: bool = False) -> Part:
         place[rows.size :],
         None if constant else np.concatenate([b.column_weights for b in blocks]),
         np.concatenate([[0], np.cumsum([b.negative.size for b in blocks])]),
+        np.ones(len(blocks)),
     )
 
 
 @kernel(fastmath=FAST, no_cpython_wrapper=True)
-def _quintic(p, t):
-    return p[0] + t * (p[1] + t * (p[2] + t * (p[3] + t * (p[4] + t * p[5]))))
+def _cubic(p, t):
+    return p[0] + t * (p[1] + t * (p[2] + t * p[3]))
 
 
 @kernel(fastmath=FAST, no_cpython_wrapper=True)
 def row_sites(
-    row, i, mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j,
-    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-    k_column, h_column, totals, listed, weight, inverse, position,
+    row, i, columns, root, mean_i, square_i, weight_i, mean_j, square_j, weight_j,
+    gamma, largest, middle, scale, table, lower, per_unit, tie_cost,
+    k_column, h_column, totals, listed, times, weight, inverse, position,
 ):  # fmt: skip
-    """Overwrite ``row[j] = t_i . t_j``, (n_j,), by K_ij; return sum_j K_ij and sum_j h_ij.
+    """Overwrite ``row[j] = t_i . t_j``, j = ``columns``, (n_j,), by K_ij; return sum_j K_ij and sum_j h_ij.
+
+    Adds to ``totals`` the weight of wrong pairs, log constants, and the numbers of tied and of listed pairs; these are
+    in none of the sums, and entered in ``listed`` as (i, j, variance, weight, ``times``) while there is room.
 
     ``weight``, ``inverse`` and ``position`` are room to work in: a loop for each, without branches, is what a compiler
     can do several at a time. With ``weight_j`` None, which numba compiles apart, all pairs of the row have the weight
@@ -318,8 +314,9 @@ def row_sites(
             of_pair = weight_i if weight_j is None else weight[j]
             if variance <= CANCELLED * size:
                 variance = 0.0
-                for k in range(root_i.size):
-                    variance += (root_i[k] - root_j[j, k]) ** 2
+                for k in range(root.shape[1]):
+                    between = root[i, k] - root[columns[j], k]
+                    variance += between * between
                 inverse[j] = variance
             if variance <= TIED * size:  # equal rows: the difference of the scores is their offsets' alone
                 cost = 1.0 if difference < 0.0 else 0.0
@@ -330,7 +327,10 @@ def row_sites(
                 totals[1] -= gamma * of_pair * cost
                 inverse[j] = 1e300
             elif variance <= NEAR * size or gamma * of_pair > largest:
-                listed.append((float(i), float(j), variance, of_pair))
+                if totals[3] < listed.shape[0]:
+                    entry = listed[int(totals[3])]
+                    entry[0], entry[1], entry[2], entry[3], entry[4] = i, columns[j], variance, of_pair, times
+                totals[3] += 1.0
                 inverse[j] = 1e300
     for j in range(row.size):
         inverse[j] = 1.0 / math.sqrt(inverse[j])
@@ -345,14 +345,14 @@ def row_sites(
         of_pair = weight_i if weight_j is None else weight[j]
         pair_gamma = gamma * of_pair
         p = table[interval, degree]
-        b, c, log_constant = _quintic(p[0], t), _quintic(p[1], t), _quintic(p[2], t)
+        b, c, log_constant = _cubic(p[0], t), _cubic(p[1], t), _cubic(p[3], t)
         if weight_j is not None:
             u = (pair_gamma - middle) * scale
             for k in range(degree - 1, -1, -1):
                 p = table[interval, k]
-                b, c = b * u + _quintic(p[0], t), c * u + _quintic(p[1], t)
-                log_constant = log_constant * u + _quintic(p[2], t)
-        wrong += of_pair * _quintic(wrong_table[interval], t)
+                b, c = b * u + _cubic(p[0], t), c * u + _cubic(p[1], t)
+                log_constant = log_constant * u + _cubic(p[3], t)
+        wrong += of_pair * _cubic(table[interval, 0, WRONG], t)
         log_constants += pair_gamma * log_constant
         k_pair = pair_gamma * b * inverse[j] * inverse[j]
         h_pair = pair_gamma * c * inverse[j]
@@ -366,56 +366,111 @@ def row_sites(
     return k_sum, h_sum
 
 
-@kernel(no_cpython_wrapper=True)
-def add_rows(total, rows, values):
-    """Add ``values``, (m, size), to the ``rows``, (m,), of ``total``.
+# numba compiles on first use, which a new user waits for. Most of that time goes into each function of NumPy, operation on
+# whole arrays, list and layout of an array: so Python makes the arrays, and loops are written out.
 
-    In loops, since ``total[i] += values[k]`` brings along numba's messages about shapes, seconds to compile.
-    """
+
+@kernel(no_cpython_wrapper=True)
+def _take_rows(values, rows, out):
     for place in range(rows.size):
         for k in range(values.shape[1]):
-            total[rows[place], k] += values[place, k]
+            out[place, k] = values[rows[place], k]
+
+
+@kernel(no_cpython_wrapper=True)
+def _add_rows(total, rows, values, times):
+    for place in range(rows.size):
+        for k in range(values.shape[1]):
+            total[rows[place], k] += times * values[place, k]
+
+
+@kernel(no_cpython_wrapper=True)
+def _multiply(a, b, out):
+    np.dot(a, b, out)
 
 
 @kernel
-def part_sites(
-    positive, row_weights, first_row, negative, column_weights, first_column, mean, square, root, z, both,
-    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
+def _add_part(
+    positive, row_weights, first_row, negative, column_weights, first_column, times, mean, square, root, z, both,
+    gamma, largest, middle, scale, table, lower, per_unit, tie_cost,
+    k_point, h_point, kz, totals, listed, of_pair, root_i, root_j, z_i, z_j, of_column,
 ):  # fmt: skip
-    """Sum K and h over the partners of each member, (members,), h with a minus for negatives, for all blocks of a part.
-
-    Also returns the sums of K z, z (members, size), over the partners of each positive, or of ``both`` sides; the
-    totals (weight of wrong pairs, log constants, number of tied pairs); and the pairs that are in none of these sums,
-    as rows (i, j, variance, weight). The first arguments are those of a :class:`Part`.
-    """
-    k_point, h_point, kz = np.zeros(mean.size), np.zeros(mean.size), np.zeros(z.shape)
-    totals = np.zeros(3)
-    listed = [(0.0, 0.0, 0.0, 0.0)]
+    """Add the sums of :func:`part_sites` to the arrays from ``k_point`` on; those after ``listed`` are room."""
+    mean_j, square_j, k_column, h_column = of_column[0], of_column[1], of_column[2], of_column[3]
     for block in range(first_row.size - 1):
         rows = positive[first_row[block] : first_row[block + 1]]
         columns = negative[first_column[block] : first_column[block + 1]]
         weight_j = None if column_weights is None else column_weights[first_column[block] : first_column[block + 1]]
-        mean_j, square_j, root_j, z_j = mean[columns], square[columns], root[columns], z[columns]
-        k_column, h_column = np.zeros(columns.size), np.zeros(columns.size)
-        weight, inverse, position = np.empty(columns.size), np.empty(columns.size), np.empty(columns.size)
-        cross = np.dot(root[rows], root_j.T)  # t_i . t_j, which is overwritten by K
-        for place in range(rows.size):
-            i, before = rows[place], len(listed)
+        height, width, count = rows.size, columns.size, times[block]
+        cross = of_pair[0, : height * width].reshape((height, width))  # t_i . t_j, which is overwritten by K
+        for j in range(width):
+            mean_j[j], square_j[j], k_column[j], h_column[j] = mean[columns[j]], square[columns[j]], 0.0, 0.0
+        _take_rows(root, rows, root_i)
+        _take_rows(root, columns, root_j)
+        np.dot(root_i[:height], root_j[:width].T, cross)
+        totals[1, 0] = totals[1, 1] = totals[1, 2] = 0.0
+        for place in range(height):
+            i = rows[place]
             k_sum, h_sum = row_sites(
-                cross[place], i, mean[i], square[i], root[i], row_weights[first_row[block] + place],
-                mean_j, square_j, root_j, weight_j,
-                gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-                k_column, h_column, totals, listed, weight, inverse, position,
+                cross[place], i, columns, root, mean[i], square[i], row_weights[first_row[block] + place],
+                mean_j, square_j, weight_j,
+                gamma, largest, middle, scale, table, lower, per_unit, tie_cost,
+                k_column, h_column, totals[1], listed, count, of_column[4], of_column[5], of_column[6],
             )  # fmt: skip
-            for k in range(before, len(listed)):  # indices among the block's columns become indices among the members
-                _, column, variance, of_pair = listed[k]
-                listed[k] = (float(i), float(columns[int(column)]), variance, of_pair)
-            k_point[i] += k_sum
-            h_point[i] += h_sum
-        add_rows(kz, rows, np.dot(cross, z_j))
-        for j in range(columns.size):
-            k_point[columns[j]] += k_column[j]
-            h_point[columns[j]] -= h_column[j]
+            k_point[i] += count * k_sum
+            h_point[i] += count * h_sum
+        for k in range(3):
+            totals[0, k] += count * totals[1, k]
+        for j in range(width):
+            k_point[columns[j]] += count * k_column[j]
+            h_point[columns[j]] -= count * h_column[j]
+        _take_rows(z, columns, z_j)
+        _multiply(cross, z_j[:width], z_i[:height])
+        _add_rows(kz, rows, z_i, count)
         if both:
-            add_rows(kz, columns, np.dot(cross.T, z[rows]))
-    return k_point, h_point, kz, totals, np.array(listed)[1:]
+            turned = of_pair[1, : height * width].reshape((width, height))
+            for i in range(height):
+                for j in range(width):
+                    turned[j, i] = cross[i, j]
+            _take_rows(z, rows, z_i)
+            _multiply(turned, z_i[:height], z_j[:width])
+            _add_rows(kz, columns, z_j, count)
+
+
+def part_sites(
+    part: Part,
+    mean: FloatArray,
+    square: FloatArray,
+    root: FloatArray,
+    z: FloatArray,
+    both: bool,
+    table: Tabulated,
+    tie_cost: float,
+) -> tuple[FloatArray, ...]:
+    """Sum K and h over the partners of each member, (members,), h with a minus for negatives, for all blocks of a part.
+
+    Also returns the sums of K z, z (members, size), over the partners of each positive, or of ``both`` sides; the
+    totals (weight of wrong pairs, log constants, number of tied pairs); and the pairs that are in none of these sums,
+    as rows (i, j, variance, weight, times).
+    """
+    heights, widths = np.diff(part.first_row), np.diff(part.first_column)
+    height, width, size = int(heights.max()), int(widths.max()), root.shape[1]
+    room = [
+        np.empty(shape)
+        for shape in (
+            (1 + both, int((heights * widths).max())),
+            (height, size),
+            (width, size),
+            (height, z.shape[1]),
+            (width, z.shape[1]),
+            (7, width),
+        )
+    ]
+    listed = np.empty((width, 5))
+    while True:
+        k, h, kz, totals = np.zeros(mean.size), np.zeros(mean.size), np.zeros(z.shape), np.zeros((2, 4))
+        _add_part(*part[1:], mean, square, root, z, both, *table, tie_cost, k, h, kz, totals, listed, *room)
+        found = int(totals[1, 3])
+        if found <= len(listed):
+            return k, h, kz, totals[0, :3], listed[:found]
+        listed = np.empty((found, 5))  # again, with room for all

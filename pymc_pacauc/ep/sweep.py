@@ -26,7 +26,7 @@ updates them one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ from pymc_pacauc.ep.sites import (
     part_sites,
     site_functions,
 )
-from pymc_pacauc.numerics import FloatArray, cores, single_threaded_blas
+from pymc_pacauc.numerics import FloatArray, cores, single_threaded_blas, slices
 from pymc_pacauc.problem.problem import Problem
 
 # Most rows and columns of a tile of pairs (and rows of other matrices at a time): 16 MB. Doubled, as fast in twice the
@@ -63,36 +63,33 @@ WORTH_A_TILE = (
 )
 
 
-# A part, and the least and largest weight of the pairs that share its table
-Work = tuple[Part, tuple[float, float]]
+class Work(NamedTuple):
+    """A part, and the least and largest weight of the pairs that share its table."""
+
+    part: Part
+    weights: tuple[float, float]
+
 
 _known_work: WeakKeyDictionary[Pairs, dict[int, list[Work]]] = WeakKeyDictionary()
 
 
-def cut_work(
-    pairs: Pairs,
-    d: int,
-    *,
-    small_block: int = SMALL_BLOCK,
-    most_weights: int = MOST_TABLES,
-    most_tables: int = MOST_TABLES,
-) -> list[Work]:
+def cut_work(pairs: Pairs, d: int, *, small_block: int = SMALL_BLOCK, most_tables: int = MOST_TABLES) -> list[Work]:
     """Divide the pairs into parts of a sweep; cached, because every sweep over the same pairs has the same parts.
 
     Parts of one weight have a table each, all others one in common.
     """
     known = _known_work.setdefault(pairs, {})
     if d not in known:
-        known[d] = _cut(pairs, d, small_block, most_weights, most_tables)
+        known[d] = _cut(pairs, d, small_block, most_tables)
     return known[d]
 
 
-def _cut(pairs: Pairs, d: int, small_block: int, most_weights: int, most_tables: int) -> list[Work]:
+def _cut(pairs: Pairs, d: int, small_block: int, most_tables: int) -> list[Work]:
     small = [block for block in pairs.blocks if block.n_pairs * d <= small_block]
     if len(small) <= FEW:
         small = []
     together = set(map(id, small))
-    large = [part for block in pairs.blocks if id(block) not in together for part in _by_weight(block, most_weights)]
+    large = [part for block in pairs.blocks if id(block) not in together for part in _by_weight(block, most_tables)]
     few = len({block.weight for block in large if block.constant}) <= most_tables
     varying = [block for block in large if not (few and block.constant)] + small
     ends = [float(f(b.row_weights) * f(b.column_weights)) for b in varying for f in (np.min, np.max)] or [1.0]
@@ -100,8 +97,8 @@ def _cut(pairs: Pairs, d: int, small_block: int, most_weights: int, most_tables:
     for block in large:
         alone = few and block.constant
         weights = (block.weight, block.weight) if alone else of_all
-        parts += [(part_of([tile], alone), weights) for tile in _tiles(block)]
-    return parts + [(part_of(share), of_all) for share in _shares(small)]
+        parts += [Work(part_of([tile], alone), weights) for tile in _tiles(block)]
+    return parts + [Work(part_of(share), of_all) for share in _shares(small)]
 
 
 def _by_weight(block: Block, most: int) -> list[Block]:
@@ -157,7 +154,8 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
                 yield pool.map
 
 
-Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
+# i, j, variance, weight, and how often each pair counts
+Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +183,16 @@ class SiteSums:
     wrong: float
     tied: int
 
+    def times(self, number: float) -> SiteSums:
+        """Count every pair ``number`` times; ``tied`` is a count of pairs, and stays."""
+        counted = (self.precision, self.shift, self.log_constant, self.wrong)
+        return SiteSums(*(number * each for each in counted), self.tied)
+
+
+def add_up(parts: Iterable[SiteSums]) -> SiteSums:
+    """Add sums, in order."""
+    return SiteSums(*(sum(values) for values in zip(*(vars(each).values() for each in parts), strict=True)))
+
 
 def check_offset(problem: Problem) -> None:
     """Refuse offsets so far apart that double precision cannot hold the evidence.
@@ -210,7 +218,9 @@ def score_moments(
 ) -> ScoreMoments:
     """Compute the moments of ``design @ w + offset`` for w ~ q."""
     _ = q.root  # computed once, before threads ask for it
-    root = np.concatenate(list(map_tiles(q.rooted, (design[rows] for rows in _slices(len(design))))))
+    root = np.concatenate(
+        list(map_tiles(q.rooted, (design[rows] for rows in slices(len(design), at_once=ROWS_AT_ONCE))))
+    )
     return ScoreMoments(design @ q.mean + offset, root, np.einsum("ij,ij->i", root, root))
 
 
@@ -221,33 +231,38 @@ def sweep_sums(
     space = problem.scores.reduced
     design = space.design[:, : q.mean.size]
     moments = score_moments(design, space.offset, q, map_tiles)
-    return sum_sites(design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
+    work = cut_work(pairs, design.shape[1])
+    return sum_sites(design, space.offset, moments, work, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
 
 
 def sum_sites(
     design: FloatArray,
     offset: FloatArray,
     moments: ScoreMoments,
-    pairs: Pairs,
+    work: list[Work],
     table: SiteTable,
     *,
     tie_cost: float = 0.5,
     map_tiles: Callable[..., Any] = map,
 ) -> SiteSums:
-    """Sum the sites of all ``pairs`` at given score moments; ``design`` is (n, k). See the module docstring."""
+    """Sum the sites of all pairs of ``work`` at given score moments; ``design`` is (n, k). See the module docstring."""
     if not (np.isfinite(moments.mean).all() and np.isfinite(moments.square).all()):
         raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
     # With an offset o the score is [z, o] . [w, 1]: sums over the extended rows contain those wanted.
     extended = np.column_stack([design, offset]) if offset.any() else design
     d, size = design.shape[1], extended.shape[1]
     k, h, by_row, (wrong, log_constant, tied), listed = sum_by_row(
-        extended, moments, pairs, table, tie_cost=tie_cost, map_tiles=map_tiles
+        extended, moments, work, table, tie_cost=tie_cost, map_tiles=map_tiles
     )
     half = extended.T @ ((0.5 * k)[:, None] * extended - by_row)
     precision, linear = half + half.T, extended.T @ h
     if listed:
-        site_wrong, site_log_constant = _add_listed(listed, moments.mean, extended, table, precision, linear)
+        i, j, k, h, site_wrong, site_log_constant = listed_sites(listed, moments.mean, table)
         wrong, log_constant = wrong + site_wrong, log_constant + site_log_constant
+        for some in slices(len(i), size):
+            difference = extended[i[some]] - extended[j[some]]
+            precision += (difference.T * k[some]) @ difference
+            linear += difference.T @ h[some]
     if size > d:
         log_constant += float(linear[d] - 0.5 * precision[d, d])
         linear = linear[:d] - precision[:d, d]
@@ -259,7 +274,7 @@ class RowSums(NamedTuple):
     """Sums over the partners of each row: K (n,), h (n,), negative for the lower row of a pair, and K z (n, size).
 
     ``totals`` are the weight of wrong pairs, log constants and the number of tied pairs. Pairs that are in none of
-    these sums are ``listed`` as (i, j, variance, weight), arrays each.
+    these sums are ``listed``, arrays each.
     """
 
     k: FloatArray
@@ -272,69 +287,46 @@ class RowSums(NamedTuple):
 def sum_by_row(
     z: FloatArray,
     moments: ScoreMoments,
-    pairs: Pairs,
+    work: list[Work],
     table: SiteTable,
     *,
     tie_cost: float,
     map_tiles: Callable[..., Any] = map,
     both: bool = False,
 ) -> RowSums:
-    """Sum the sites of ``pairs`` by row; K z over the partners of positives, or of ``both`` sides of each pair."""
-    work = cut_work(pairs, z.shape[1])
+    """Sum the sites of ``work`` by row; K z over the partners of positives, or of ``both`` sides of each pair."""
     tables = {weights: table.between(*weights) for _, weights in work}
 
-    def job(each: Work) -> tuple[Part, tuple[FloatArray, ...]]:
-        part, weights = each
-        own = (of[part.members] for of in (moments.mean, moments.square, moments.root, z))
-        return part, part_sites(*part[1:], *own, both, *tables[weights], tie_cost)
+    n = moments.mean.size
 
-    found = RowSums(np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, z.shape[1])), np.zeros(3), [])
-    for part, (k, h, kz, totals, far) in map_tiles(job, work):
+    def job(each: Work) -> tuple[Any, tuple[FloatArray, ...]]:
+        at = slice(None) if each.part.members.size == n else each.part.members
+        own = (of[at] for of in (moments.mean, moments.square, moments.root, z))
+        return at, part_sites(each.part, *own, both, tables[each.weights], tie_cost)
+
+    found = RowSums(np.zeros(n), np.zeros(n), np.zeros((n, z.shape[1])), np.zeros(3), [])
+    for at, (k, h, kz, totals, far) in map_tiles(job, work):
         for total, each in zip(found[:3], (k, h, kz), strict=True):
-            total[part.members] += each
+            total[at] += each
         found.totals[:] += totals
         if len(far):
-            at = part.members[far[:, :2].astype(np.intp)]
-            found.listed.append((at[:, 0], at[:, 1], far[:, 2], far[:, 3]))
+            pair = np.arange(n)[at][far[:, :2].astype(np.intp)]
+            found.listed.append((pair[:, 0], pair[:, 1], *far[:, 2:].T))
     return found
-
-
-def _add_listed(
-    listed: list[Listed],
-    mean: FloatArray,
-    extended: FloatArray,
-    table: SiteTable,
-    precision: FloatArray,
-    linear: FloatArray,
-) -> tuple[float, float]:
-    """Add the sites of listed pairs (i, j, variance, weight) to ``precision`` and ``linear`` in place.
-
-    Returns the expected weight of the wrong pairs among them, and the sum of their log constants.
-    """
-    i, j, k, h, wrong, log_constant = listed_sites(listed, mean, table)
-    for part in _slices(len(i)):
-        difference = extended[i[part]] - extended[j[part]]
-        precision += (difference.T * k[part]) @ difference
-        linear += difference.T @ h[part]
-    return wrong, log_constant
 
 
 def listed_sites(
     listed: list[Listed], mean: FloatArray, table: SiteTable
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray, float, float]:
-    """Compute i, j, K and h of listed pairs (i, j, variance, weight), without tables.
+    """Compute i, j, K and h of listed pairs, without tables; as often as they count.
 
     Also returns the expected weight of the wrong pairs among them, and the sum of their log constants.
     """
-    i, j, variance, weight = (np.concatenate(columns) for columns in zip(*listed, strict=True))
+    i, j, variance, weight, times = (np.concatenate(columns) for columns in zip(*listed, strict=True))
     gamma = table.gamma * weight
     check_gamma_per_pair(float(gamma.max()), table.power)
     rho = np.clip((mean[i] - mean[j]) / np.sqrt(variance), lowest_rho(float(gamma.max()), table.power), UPPER)
     same = bool((gamma == gamma[0]).all())
     site = site_functions(rho, float(gamma[0]) if same else gamma, table.power)
-    h = site.shift / np.sqrt(variance)
-    return i, j, site.precision / variance, h, float(weight @ site.wrong), float(site.log_constant.sum())
-
-
-def _slices(size: int) -> list[slice]:
-    return [slice(start, start + ROWS_AT_ONCE) for start in range(0, size, ROWS_AT_ONCE)]
+    k, h = times * site.precision / variance, times * site.shift / np.sqrt(variance)
+    return i, j, k, h, float((times * weight) @ site.wrong), float(times @ site.log_constant)

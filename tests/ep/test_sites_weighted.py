@@ -92,13 +92,13 @@ def test_table_in_both_variables(smallest, largest, power):
     expected = np.stack([exact.precision, exact.shift, exact.log_constant]) / gamma
     position = (rho - table.lower) * table.per_unit
     interval = position.astype(int)
-    t = (position - interval - 0.5)[:, None] ** np.arange(6)
+    t = (position - interval - 0.5)[:, None] ** np.arange(4)
     u = ((gamma - table.middle) * table.scale)[:, None] ** np.arange(table.coefficients.shape[1])
-    found = np.einsum("ikfp,ik,ip->fi", table.coefficients[interval], u, t)
+    found = np.einsum("ikfp,ik,ip->fi", table.coefficients[interval][:, :, [0, 1, 3]], u, t)
     scale = np.abs(expected).max(axis=1, keepdims=True)
-    np.testing.assert_allclose(found / scale, expected / scale, rtol=0, atol=1e-11)
-    wrong = np.einsum("ip,ip->i", table.wrong[interval], t)
-    np.testing.assert_allclose(wrong, exact.wrong, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(found / scale, expected / scale, rtol=0, atol=3e-10)
+    wrong = np.einsum("ip,ip->i", table.coefficients[interval, 0, 2], t)
+    np.testing.assert_allclose(wrong, exact.wrong, rtol=0, atol=3e-11)
 
 
 @pytest.mark.parametrize("gamma", [1e-6, 0.1, 0.9, 1.1, 5.0, 49.0])
@@ -145,7 +145,7 @@ def test_few_different_weights_have_a_table_each():
     problem = linear_gaussian_problem(X, pairs, 150.0)
     apart = fitting.fit(problem, tolerance=1e-10)
     again = replace(problem, pairs=replace(pairs))
-    assert {weights for _, weights in cut_work(again.pairs, 3, most_weights=0)} == {(1.0, 16.0)}
+    assert {weights for _, weights in cut_work(again.pairs, 3, most_tables=0)} == {(1.0, 16.0)}
     together = fitting.fit(again, tolerance=1e-10)
     np.testing.assert_allclose(apart.posterior.covariance, together.posterior.covariance, rtol=0, atol=1e-9)
     assert apart.log_evidence == pytest.approx(together.log_evidence, abs=1e-9)

@@ -366,8 +366,8 @@ def row_sites(
     return k_sum, h_sum
 
 
-# numba compiles on first use, which a new user waits for. Most of that time goes into each function of NumPy, operation on
-# whole arrays, list and layout of an array: so Python makes the arrays, and loops are written out.
+# numba compiles on first use, which a new user waits for. Most of that time goes into each function of NumPy, operation
+# on whole arrays, list and layout of an array: so Python makes the arrays, and loops are written out.
 
 
 @kernel(no_cpython_wrapper=True)

@@ -1,3 +1,4 @@
+import dataclasses
 import re
 from pathlib import Path
 
@@ -61,6 +62,11 @@ def test_every_public_name_is_in_the_reference(name):
 @pytest.mark.parametrize("name", pac.TemperingSMC.stats_dtypes_shapes)
 def test_every_sample_stat_is_explained(name):
     assert f"`{name}`" in STATS
+
+
+def test_every_field_of_a_record_is_named_and_no_other():
+    named = set(re.findall(r"`fitted_(\w+)`", STATS))
+    assert named == {field.name for field in dataclasses.fields(pac.results.Provenance)}
 
 
 @pytest.mark.parametrize("page", [README, *PAGES, *NOTEBOOKS], ids=lambda page: str(page.relative_to(ROOT)))

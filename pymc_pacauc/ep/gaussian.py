@@ -68,7 +68,7 @@ from pymc_pacauc.ep.results import ADVICE, TRUSTED_ERROR, Fit, warn_of
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.start import CHANGE, SWEEPS, continued_start
 from pymc_pacauc.ep.subsample_sums import sampled_sums
-from pymc_pacauc.ep.sweep import SiteSums, check_offset, cut_work, score_moments, sum_sites, sweep_sums, tile_map
+from pymc_pacauc.ep.sweep import check_offset, cut_work, score_moments, sum_sites, sweep_sums, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -223,7 +223,10 @@ class EPFit(Fit):
             elif own and several_fixed_points(left):
                 sweeps = max(sweeps, SWEEPS)
             table = SiteTable(left.gamma_per_pair, self.power)
-            iteration = gaussian_iteration(left, self.power, lambda q: sums_over(left, q, kept, table, map_tiles))
+            sums: Any = sampled_sums if kept else sweep_sums
+            iteration = gaussian_iteration(
+                left, self.power, lambda q: sums(left, q, kept or left.pairs, table, map_tiles)
+            )
             found = solve_fixed_point(
                 iteration, q if start is None else start, POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
             )
@@ -343,19 +346,6 @@ def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterat
     """Yield ``sums(q)``, computed on the threads of this machine."""
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
-
-
-def sums_over(
-    problem: Problem,
-    q: NaturalGaussian,
-    subsample: SampledPairs | None,
-    table: SiteTable,
-    map_tiles: Callable[..., Any],
-) -> SiteSums:
-    """Sum the sites under q: over all pairs, or estimated from those sampled."""
-    if subsample is None:
-        return sweep_sums(problem, q, problem.pairs, table, map_tiles)
-    return sampled_sums(problem, q, subsample, table, map_tiles)
 
 
 def dropped(problem: Problem) -> Interventions:

@@ -30,7 +30,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from scipy import linalg
@@ -114,25 +114,8 @@ class ConvergenceWarning(UserWarning):
     """
 
 
-class Seen(Protocol):
-    """Result of a sweep at a point.
-
-    ``change``: how far the map moves the point. ``final``: whether a small change means a fixed point. ``bound``: a
-    quantity that must not fall by more than ``Policy.loss``. ``record``: entries of the history.
-    """
-
-    @property
-    def change(self) -> float: ...
-    @property
-    def final(self) -> bool: ...
-    @property
-    def bound(self) -> float: ...
-    @property
-    def record(self) -> dict[str, float]: ...
-
-
 Point = TypeVar("Point")
-Sight = TypeVar("Sight", bound=Seen)
+Sight = TypeVar("Sight", bound=Any)  # the result of a sweep at a point
 
 
 @dataclass(frozen=True)
@@ -150,7 +133,9 @@ class Iteration(Generic[Point, Sight]):
     Attributes
     ----------
     sweep : callable
-        Applies the map to a point. (Maps that damp their own parts use the :class:`Pace`.)
+        Applies the map to a point. (Maps that damp their own parts use the :class:`Pace`.) The result has ``change``,
+        how far the map moves the point; ``final``, whether a small change means a fixed point; ``bound``, which must
+        not fall by more than ``Policy.loss``; and ``record``, entries of the history.
     plain : callable
         Returns the damped step from a point as a flat vector, given its sweep and the damping factor (NaN where there
         is none), and how often it was halved.
@@ -252,7 +237,7 @@ class Solution(Generic[Point, Sight]):
 
     Attributes
     ----------
-    point, seen : Point, Seen
+    point, seen : Point, Sight
         The last point that was kept, and the sweep at this very point, converged or not.
     following : Point
         The point that would have been swept next.

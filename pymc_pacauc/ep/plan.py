@@ -204,25 +204,18 @@ class Plan:
                     "pairs out. For rows that do not fit on one machine there is pac.cluster.fit_rows."
                 )
             return
-        refused = f'that of this problem is {problem.sites.name}: use method="ep"'
-        if self.where != "threads":
-            raise UnsupportedError(
-                f"client= needs a Gaussian prior; that of this problem is {problem.sites.name}: leave client out."
-            )
-        if self.power == 0.0:
-            raise UnsupportedError(f"Variational Bayes is for Gaussian priors; {refused}.")
-        if self.power != 1.0:
-            raise UnsupportedError(
-                f"Fractional EP is for Gaussian priors; that of this problem is {problem.sites.name}: use power=1, "
-                f"not {self.power:g}."
-            )
-        if isinstance(self.pairs, Subsample):
-            raise UnsupportedError(
-                f"Pairs are subsampled for Gaussian priors; that of this problem is {problem.sites.name}: leave pairs= "
-                "out."
-            )
-        if self.coordinates != "coefficients":
-            raise UnsupportedError(f'coordinates={self.coordinates!r} are for Gaussian priors: use "coefficients".')
+        asked = {
+            "client= is": (self.where != "threads", "leave client out"),
+            "Variational Bayes is": (self.power == 0.0, 'use method="ep"'),
+            "Fractional EP is": (self.power != 1.0, f"use power=1, not {self.power:g}"),
+            "A subsample of pairs is": (isinstance(self.pairs, Subsample), "leave pairs= out"),
+            f"coordinates={self.coordinates!r} are": (self.coordinates != "coefficients", 'use "coefficients"'),
+        }
+        for what, (refused, instead) in asked.items():
+            if refused:
+                raise UnsupportedError(
+                    f"{what} for Gaussian priors; that of this problem is {problem.sites.name}: {instead}."
+                )
 
     def done(self, sweeps: int, pairs: SampledPairs | None = None) -> Plan:
         """Record what was done, for the result: without the earlier fit, the drawn pairs and the cluster.
@@ -388,10 +381,12 @@ def choose_plan(
 
 def _without_start(problem: Problem, placed: Problem, local: bool) -> dict[str, Any]:
     """Choose where to begin, ``placed`` in its coordinates, and whether to follow gamma from a second start too."""
-    start = _choose_start(placed)
-    if start == "prior" and local and len(problem.parts) > 1:
+    if problem.sites is not None:
+        return {"start": "slab"}
+    features = placed.scores.coordinates == "features"
+    if not features and local and len(problem.parts) > 1:
         return {"start": "parts"}  # each part tries two starts where it should
-    return {"start": start, "continuation": problem.sites is None and several_fixed_points(problem)}
+    return {"start": "few features" if features else "prior", "continuation": several_fixed_points(problem)}
 
 
 def several_fixed_points(problem: Problem) -> bool:
@@ -468,12 +463,6 @@ def _after_start(problem: Problem, pairs: Subsample, start: Fit | None) -> dict[
         return {"pairs": replace(pairs, along="start", drawn=drawn)}
     near = drawn is not None and ratio <= GAMMA_STEP
     return {"pairs": replace(pairs, along="start" if near else "refined start")}
-
-
-def _choose_start(problem: Problem) -> str:
-    if problem.sites is not None:
-        return "slab"
-    return "few features" if problem.scores.coordinates == "features" else "prior"
 
 
 def _short_folds(problem: Problem) -> bool:

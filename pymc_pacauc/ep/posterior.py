@@ -11,7 +11,7 @@ shape (m, d) in O(m d k).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,9 +164,9 @@ class GaussianPosterior:
         reduced = whitened if rotation is None else whitened @ rotation.T
         mean = theta_map @ prior.mean + reduced @ q.mean
         root = linalg.solve_triangular(q.factor, reduced.T, lower=True, check_finite=False).T
-        square = _row_squares if variances else _gram
-        spread = square(root)
-        return mean, spread if rotation is None else spread + (square(whitened) - square(reduced))
+        squares = partial(np.einsum, "ij,ij->i" if variances else "ik,jk->ij", optimize=True)
+        spread = squares(root, root)
+        return mean, spread if rotation is None else spread + squares(whitened, whitened) - squares(reduced, reduced)
 
     @property
     def divergence_from_prior(self) -> float:
@@ -196,14 +196,6 @@ class ByCovariance:
         """Compute mean and covariance of ``theta_map @ theta``; with ``variances``, the diagonal of the covariance."""
         spread = theta_map @ self.covariance
         return theta_map @ self.mean, np.einsum("ij,ij->i", spread, theta_map) if variances else spread @ theta_map.T
-
-
-def _gram(root: FloatArray) -> FloatArray:
-    return root @ root.T
-
-
-def _row_squares(root: FloatArray) -> FloatArray:
-    return np.asarray(np.einsum("ij,ij->i", root, root))
 
 
 def marginal(posterior: Any, scores: LinearScores, columns: NDArray[np.intp] | slice) -> NaturalGaussian | None:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
 from pymc_pacauc.ep.loop import WARM, after_last_sweep, gaussian_iteration, policy_for, solve_fixed_point
@@ -35,11 +34,6 @@ CAREFUL = replace(WARM, damping=0.3, plain_steps=50)  # converges where rows con
 CHANGE = 0.1  # relative change of natural parameters at which a stage ends: the fit that follows corrects the rest
 SWEEPS = 20  # at most, at each gamma; two or three are usual
 PAIRS_PER_ROW = 100  # pairs of a subsample; twice as many change held-out AUCs by less than 0.002
-
-
-def first_gamma(gamma: float, pairs: Pairs) -> float:
-    """Return the first gamma after the prior, on a path to ``gamma``: at most half of the comparison's size."""
-    return min(gamma, 0.5 * row_shares(pairs).size)
 
 
 def gamma_steps(first: float, last: float, ratio: float) -> list[float]:
@@ -116,7 +110,7 @@ class GammaPath:
             found = self.known[last]
         else:
             several = several_fixed_points(replace(self.problem, gamma=gamma))
-            last = first_gamma(gamma, self.problem.pairs) if several else gamma
+            last = min(gamma, 0.5 * row_shares(self.problem.pairs).size) if several else gamma
             prior = standard_gaussian(self.problem.scores.reduced.dimension)
             found = self._settled(prior, last, sweeps, tolerance)
         step = self.step

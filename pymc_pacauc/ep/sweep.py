@@ -58,9 +58,7 @@ ROWS_AT_ONCE, TILE_COLUMNS = 512, 4096
 # Pairs times coefficients below which a block is too small for a matrix product of its own (tens of microseconds), if
 # there are more than FEW such blocks; one call then sums so many of their pairs. Other values were not measured.
 SMALL_BLOCK, FEW = 2**15, 8
-WORTH_A_TILE = (
-    64  # pairs of one weight, on average, for a block to be cut by its weights, and rows of a tile; doubled: fewer cuts
-)
+WORTH_A_TILE = 64  # pairs of one weight, on average, for a block to be cut by its weights; doubled: fewer cuts
 
 
 class Work(NamedTuple):
@@ -185,8 +183,8 @@ class SiteSums:
 
     def times(self, number: float) -> SiteSums:
         """Count every pair ``number`` times; ``tied`` is a count of pairs, and stays."""
-        counted = (self.precision, self.shift, self.log_constant, self.wrong)
-        return SiteSums(*(number * each for each in counted), self.tied)
+        log_constant, wrong = number * self.log_constant, number * self.wrong
+        return SiteSums(number * self.precision, number * self.shift, log_constant, wrong, self.tied)
 
 
 def add_up(parts: Iterable[SiteSums]) -> SiteSums:

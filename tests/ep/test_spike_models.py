@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_pacauc import fitting
-from pymc_pacauc.ep.spike_models import ModelProposal
+from pymc_pacauc.ep.spike_models import DRAWS, ModelProposal
 from pymc_pacauc.problem.problem import spike_slab_problem
 from tests.oracles import sparse_data
 
@@ -15,6 +15,8 @@ def test_the_average_of_models_leaves_gaussian_coefficients_alone_and_knows_its_
     average = fitting.fit(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.0)).model_average
     assert average.inclusion[3] == pytest.approx(1.0)
     assert average.standard_error[3] == pytest.approx(0.0, abs=1e-12)
+    squares = [(average.log_evidence_se**2 * (draws - 1) + 1.0) / draws for draws in DRAWS]  # of the weights
+    assert min(abs(average.effective_draws * each - 1.0) for each in squares) < 1e-9
     v0 = np.array([0.1, 0.1, 0.1, 0.0])  # that of a Gaussian coefficient means nothing
     average = fitting.fit(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=v0)).model_average
     other = fitting.fit(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.1)).model_average

@@ -417,7 +417,7 @@ def test_spikes_use_all_pairs():
     from pymc_pacauc.problem.problem import spike_slab_problem
 
     problem = spike_slab_problem(*data(), gamma=100.0, inclusion_probability=0.5, v0=0.0)
-    with pytest.raises(UnsupportedError, match="subsampled for Gaussian priors"):
+    with pytest.raises(UnsupportedError, match="subsample of pairs is for Gaussian priors"):
         fit(problem, pairs=100)
     assert fit(problem).pairs_used == problem.pairs.n_pairs
 

@@ -438,21 +438,15 @@ def _add_part(
 
 
 def part_sites(
-    part: Part,
-    mean: FloatArray,
-    square: FloatArray,
-    root: FloatArray,
-    z: FloatArray,
-    both: bool,
-    table: Tabulated,
-    tie_cost: float,
+    part: Part, members: tuple[FloatArray, ...], both: bool, table: Tabulated, tie_cost: float
 ) -> tuple[FloatArray, ...]:
     """Sum K and h over the partners of each member, (members,), h with a minus for negatives, for all blocks of a part.
 
-    Also returns the sums of K z, z (members, size), over the partners of each positive, or of ``both`` sides; the
+    ``members`` are the mean, square, root and z of each. Also returns the sums of K z, z (members, size), over the partners of each positive, or of ``both`` sides; the
     totals (weight of wrong pairs, log constants, number of tied pairs); and the pairs that are in none of these sums,
     as rows (i, j, variance, weight, times).
     """
+    mean, _, root, z = members
     heights, widths = np.diff(part.first_row), np.diff(part.first_column)
     height, width, size = int(heights.max()), int(widths.max()), root.shape[1]
     room = [
@@ -469,7 +463,7 @@ def part_sites(
     listed = np.empty((width, 5))
     while True:
         k, h, kz, totals = np.zeros(mean.size), np.zeros(mean.size), np.zeros(z.shape), np.zeros((2, 4))
-        _add_part(*part[1:], mean, square, root, z, both, *table, tie_cost, k, h, kz, totals, listed, *room)
+        _add_part(*part[1:], *members, both, *table, tie_cost, k, h, kz, totals, listed, *room)
         found = int(totals[1, 3])
         if found <= len(listed):
             return k, h, kz, totals[0, :3], listed[:found]

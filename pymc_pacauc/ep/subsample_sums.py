@@ -111,7 +111,7 @@ def near_and_far(
     in ``every`` (a power of 2) is listed, starting from ``first``. Pairs are certain beyond ``radius`` standard
     deviations.
     """
-    of_runs = []
+    of_runs: list[FloatArray] = []
     for side, length in ((i, RUN), (j, COLUMNS)):
         runs = -(-side.mean.size // length)
         of_runs += [np.empty((runs, 4)), np.empty(runs)]
@@ -166,8 +166,8 @@ def _group_sums(
     if subsample.spread is not None:
         place, width = subsample.score[rows], subsample.spread[rows]
     i, j = band_order(place[:size], width[:size]), size + band_order(place[size:], width[size:])
-    sides = (Side(place[k], width[k], moments.mean[k], sd[k], weight[k]) for k in (i, j))
-    columns, first_column, wrong = near_and_far(*sides, block.every, int(block.turns[g]), radius)
+    above, below = (Side(place[k], width[k], moments.mean[k], sd[k], weight[k]) for k in (i, j))
+    columns, first_column, wrong = near_and_far(above, below, block.every, int(block.turns[g]), radius)
     runs = first_column.size // 2  # each with its near columns, and then each with its far ones
     first_row = np.minimum(RUN * np.arange(runs + 1), size)
     part = Part(

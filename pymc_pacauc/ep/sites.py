@@ -442,9 +442,9 @@ def part_sites(
 ) -> tuple[FloatArray, ...]:
     """Sum K and h over the partners of each member, (members,), h with a minus for negatives, for all blocks of a part.
 
-    ``members`` are the mean, square, root and z of each. Also returns the sums of K z, z (members, size), over the partners of each positive, or of ``both`` sides; the
-    totals (weight of wrong pairs, log constants, number of tied pairs); and the pairs that are in none of these sums,
-    as rows (i, j, variance, weight, times).
+    ``members`` are the mean, square, root and z of each. Also returns the sums of K z, z (members, size), over the
+    partners of each positive, or of ``both`` sides; the totals (weight of wrong pairs, log constants, number of tied
+    pairs); and the pairs that are in none of these sums, as rows (i, j, variance, weight, times).
     """
     mean, _, root, z = members
     heights, widths = np.diff(part.first_row), np.diff(part.first_column)

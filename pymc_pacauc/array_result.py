@@ -152,7 +152,7 @@ def stats_of(result: Result) -> dict[str, Any]:
         "log_evidence": result.evidence.estimate,
         "log_evidence_variance": result.evidence.standard_error**2,
         "expected_risk": result.mean_risk.value,
-        "expected_risk_error": result.mean_risk.error,
+        "expected_risk_variance": result.mean_risk.error**2,
         "expected_risk_terms": result.mean_risk.terms,
         "divergence": result.divergence.value,
     }

@@ -34,7 +34,7 @@ from rich.progress import TextColumn
 from scipy.special import expit, logit
 
 from pymc_pacauc.array_result import HTMLReport
-from pymc_pacauc.ep.plan import ACCURACIES, MAX_SWEEPS
+from pymc_pacauc.ep.plan import ACCURACIES
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
@@ -312,8 +312,6 @@ def regularization_path(
     gamma: float | None = None,
     p: ArrayLike | None = None,
     v1: ArrayLike = 1.0,
-    tolerance: float = 1e-4,
-    max_sweeps: int = MAX_SWEEPS,
     n_jobs: int | None = None,
 ) -> xr.Dataset:
     """Fit a spike-and-slab prior by EP for a range of spike variances, each fit starting from the last.
@@ -331,10 +329,6 @@ def regularization_path(
         For data: the probability of the slab.
     v1 : float or array_like, shape (d,), default 1.0
         For data: the variance of the slab.
-    tolerance : float, default 0.0001
-        Change of the approximation in an iteration at which a fit stops, as in :func:`pymc_pacauc.arrays.fit`.
-    max_sweeps : int, default 200
-        Most iterations of a fit.
     n_jobs : int, optional
         Threads, by default one per core.
 
@@ -372,7 +366,7 @@ def regularization_path(
     for value in grid[::-1]:  # from wide to narrow
         spikes = Spikes(problem.spikes.inclusion_probability, np.minimum(value / v1, 1.0))
         target = replace(problem, sites=spikes)
-        fits.insert(0, fit(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs))
+        fits.insert(0, fit(target, start=start, tolerance=1e-4, n_jobs=n_jobs))
         start = fits[0] if fits[0].converged else start
 
     def along(dims: tuple[str, ...], quantity: Callable[[Fit], Any]) -> tuple[Any, FloatArray]:

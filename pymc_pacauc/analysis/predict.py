@@ -13,39 +13,33 @@ import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
-from scipy.special import ndtr
 
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import FIT, MEAN
 from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
 from pymc_pacauc.model.nested import NestedApproximation
-from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
-from pymc_pacauc.model.score_function import draw_groups, input_of, read_scores
-from pymc_pacauc.numerics import FloatArray, check_choice
-from pymc_pacauc.problem.provenance import Provenance, fingerprint
+from pymc_pacauc.model.results import Draws, as_result, by_chain_and_draw, dataset_of, group_of
+from pymc_pacauc.model.score_function import input_of, read_scores
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.provenance import fingerprint
 from pymc_pacauc.problem.score_function import NewRows, ScoreFunction, linear_scores, write_score
-
-ABOVE = "probability_above"
 
 
 def predict_scores(
     result: Any,
     X_new: ArrayLike | Mapping[str, ArrayLike],
     *,
-    versus: ArrayLike | Mapping[str, ArrayLike] | None = None,
     summary: bool = False,
     draws: int = 1000,
     gp: Any = None,
     var_name: str | None = None,
-    new_groups: str = "refuse",
     model: pm.Model | None = None,
     random_seed: Any = None,
 ) -> Any:
@@ -61,9 +55,6 @@ def predict_scores(
         ``pm.Data``, or of the coefficients that its columns multiply. Where the model has none, named columns are
         refused: pass a NumPy array, which is taken by position.
         Codes of groups, ``theta[group]``, may be given as labels where the first dimension of theta has such coords.
-    versus : like X_new, optional
-        Rows to compare with: the result is about the score of each row of ``X_new`` minus that of the same row of
-        ``versus``; a single row is compared with every row of the other set.
     summary : bool, default False
         Return mean and standard deviation of each row instead of draws; in closed form for an approximation.
     draws : int, default 1000
@@ -73,23 +64,19 @@ def predict_scores(
     var_name : str, optional
         Name of the scores to predict, a ``pm.Deterministic`` of the model; or of coefficients among the draws, if the
         scores are ``X_new @ coefficients``.
-    new_groups : {"refuse", "draw"}, default "refuse"
-        For scores with coefficients by group, such as ``theta[group]`` with ``group`` a ``pm.Data`` of codes, and
-        groups that the model has no coefficients for: ``"refuse"`` them, or ``"draw"`` coefficients of each
-        such group from the population, that is from their prior given each draw of its parameters.
     model : pm.Model, optional
         The model of an idata; not needed for scores that are linear in the columns. If it is given and the draws
         contain their score function too, both must agree.
     random_seed : int or Generator, optional
-        Seed of the draws of an approximation, of a Gaussian process, and of new groups.
+        Seed of the draws of an approximation and of a Gaussian process.
 
     Returns
     -------
     xarray.DataArray or xarray.Dataset
         ``scores`` with dims (chain, draw, row), or with ``summary=True`` a Dataset of ``mean`` and ``sd`` with dim row
-        (and class, for a score for each class, in the order of sorted labels), and with ``versus`` of
-        ``probability_above``: the posterior probability of the higher score, a tie of two draws counting one half. Rows
-        of a DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the
+        (and class, for a score for each class, in the order of sorted labels). Rows of a DataFrame keep their index.
+        The share of draws in which one row scores higher than another is the posterior probability that it ranks
+        higher. Draws of an approximation, reloaded ones too, carry the
         exact mean of each row's score, the one to deploy, as the coordinate ``mean_score``, which
         :func:`~pymc_pacauc.roc` and :func:`~pymc_pacauc.choose_threshold` use; so do those of a Gaussian process, that
         of its mean given each draw.
@@ -119,50 +106,30 @@ def predict_scores(
     >>> predicted = pac.predict_scores(approx, [[1.0, 0.0], [0.0, 1.0]], summary=True)
     >>> bool(predicted["mean"][0] > predicted["mean"][1])
     True
-    >>> above = pac.predict_scores(approx, [1.0, 0.0], versus=[0.0, 0.5], summary=True)["probability_above"]
-    >>> bool(above[0] > 0.9)
-    True
     """
-    check_choice("new_groups", new_groups, ("refuse", "draw"))
     source = _source(result, model, var_name, gp)
     if not source.function.classes:
-        return _predicted(source, X_new, versus, summary, draws, new_groups == "draw", random_seed)
+        return _predicted(source, X_new, summary, draws, random_seed)
     seed = int(np.random.default_rng(random_seed).integers(2**31))  # the same draws for all classes
     sources = [replace(source, function=each) for each in source.function.classes]
-    found = [_predicted(each, X_new, versus, summary, draws, new_groups == "draw", seed) for each in sources]
+    found = [_predicted(each, X_new, summary, draws, seed) for each in sources]
     return xr.concat(found, "class", coords="different", compat="equals").transpose(..., "row", "class")
 
 
-def _predicted(
-    source: _Source, X_new: Any, versus: Any, summary: bool, draws: int, new_groups: bool, random_seed: Any
-) -> Any:
-    """Predict one score: in closed form, or by draws; with ``versus``, first rows minus last rows."""
+def _predicted(source: _Source, X_new: Any, summary: bool, draws: int, random_seed: Any) -> Any:
+    """Predict one score: in closed form, or by draws."""
     new = source.function.rows(X_new)
-    count = 0
-    if versus is not None:
-        new = new.beside(source.function.rows(versus))
-        count = len(new.labels) // 2
-    labels = new.labels[: count or None]
-    if summary and (closed := source.moments(new, count)) is not None:
-        mean, variance = closed
-        with np.errstate(divide="ignore", invalid="ignore"):
-            higher = np.where(variance > 0, ndtr(mean / np.sqrt(variance)), 0.5 + 0.5 * np.sign(mean))
-        return source.summary(labels, mean, np.sqrt(variance), higher if count else None)
-    if source.gp is None:
-        posterior, values, known = _draw_scores(source, new, draws, new_groups, random_seed)
-    else:
-        posterior, values, known = _draw_process(source, new, draws, random_seed)
-    if count:
-        values = values[..., :count] - values[..., count:]
-        known = None if known is None else known[:count] - known[count:]
-    if summary:
-        mean = values.mean(axis=(0, 1)) if known is None else known
-        above = (0.5 + 0.5 * np.sign(values)).mean(axis=(0, 1)) if count else None
-        return source.summary(labels, mean, values.std(axis=(0, 1)), above)
-    coords: dict[str, Any] = {"chain": posterior["chain"], "draw": posterior["draw"], "row": labels}
-    coords |= ({} if known is None else {MEAN: ("row", known)}) | source.fit_coord(count)
-    name = "difference" if count else "scores"
-    return xr.DataArray(values, dims=("chain", "draw", "row"), coords=coords, name=name)
+    coords: dict[str, Any] = {"row": new.labels} | ({} if source.fit is None else {FIT: source.fit})
+    found = source.moments(new) if summary else None
+    if found is None:
+        predict = _draw_scores if source.gp is None else _draw_process
+        posterior, values, mean = predict(source, new, draws, random_seed)
+        if not summary:
+            coords |= {name: posterior[name] for name in ("chain", "draw")}
+            coords |= {} if mean is None else {MEAN: ("row", mean)}
+            return xr.DataArray(values, dims=("chain", "draw", "row"), coords=coords, name="scores")
+        found = values.mean(axis=(0, 1)) if mean is None else mean, values.var(axis=(0, 1))
+    return xr.Dataset({"mean": ("row", found[0]), "sd": ("row", np.sqrt(found[1]))}, coords=coords)
 
 
 def export(
@@ -224,11 +191,11 @@ def export(
     if source.approx is not None:
         return source.approx.export(path, covariance=covariance, var_name=var_name)
     source.function.of_new_columns()  # an error of its own where there are no weights
-    theta = source.function.theta(source.posterior)
-    known = source.means
+    theta, known = source.function.theta(source.result.posterior), source.means
     mean = theta.mean(axis=0) if known is None else source.function.theta(known[0])[0]
     spread = np.atleast_2d(np.cov(theta.T, bias=True)) if covariance else None
-    return write_score(source.function, mean, spread, source.fitted_to, path)
+    fitted = None if source.fit is None else source.result.fitted_to
+    return write_score(source.function, mean, spread, fitted, path)
 
 
 # -- what is predicted from ------------------------------------------------------------------------------------------
@@ -238,63 +205,54 @@ def export(
 class _Source:
     """A posterior, as an approximation or as draws, and how a row becomes a score under it.
 
-    ``exact`` has the mean of some variables as if it were a draw, where draws carry it. ``own`` says that the scores
-    are those of the fit, not others that ``var_name`` names.
+    ``own`` says that the scores are those of the fit, not others that ``var_name`` names.
     """
 
+    result: EPApproximation | Draws
     function: ScoreFunction
     model: pm.Model | None
-    gp: Any = None
-    approx: EPApproximation | None = None
-    posterior: xr.Dataset | None = None
-    exact: xr.Dataset | None = None
-    fitted_to: Provenance | None = None
-    fit: int | None = None
-    own: bool = True
+    gp: Any
+    fit: int | None
+    own: bool
+
+    @property
+    def approx(self) -> EPApproximation | None:
+        return self.result if isinstance(self.result, EPApproximation) else None
 
     def draws(self, draws: int, random_seed: Any) -> xr.Dataset:
         """Return the posterior itself, or draws of the approximation."""
         drawn = None if self.approx is None else self.approx.sample(draws, random_seed=random_seed)
-        found = self.posterior if drawn is None else dataset_of(drawn, "posterior")
+        found = self.result.posterior if drawn is None else dataset_of(drawn, "posterior")
         assert found is not None
         return found
 
-    @cached_property
+    @property
     def means(self) -> tuple[xr.Dataset, FloatArray] | None:
         """Points, as if they were draws, and weights: scores that are affine have the mean of their values at these."""
-        if self.approx is not None:
-            return self.approx._mean_points()
+        if isinstance(self.result, EPApproximation):
+            return self.result._mean_points()
+        exact = self.result.exact_mean
         used = {name for name, _ in self.function.variables}
         if self.gp is not None and self.model is not None:
             used = {rv.name for rv in self.model.free_RVs if rv in set(ancestors([self.gp.f]))}
-        return (self.exact, np.ones(1)) if self.exact is not None and used <= set(self.exact) else None
+        return (exact, np.ones(1)) if exact is not None and used <= set(exact) else None
 
-    def moments(self, new: NewRows, count: int) -> tuple[FloatArray, FloatArray] | None:
+    def moments(self, new: NewRows) -> tuple[FloatArray, FloatArray] | None:
         """Compute the mean score of an approximation, the one that is certified, and the variance of the scores.
 
-        With ``count``, of first rows minus last rows. None where they have no closed form.
+        None where they have no closed form.
         """
         approx, function = self.approx, self.function
         if approx is None or isinstance(approx, NestedApproximation):
             return None
         if self.gp is not None:
-            return None if count else predict_gp(approx, self.gp, new.values[0])
-        if _unknown_groups(function, new) is not None or (affine := function.design(new)) is None:
+            return predict_gp(approx, self.gp, new.values[0])
+        if (affine := function.design(new)) is None:
             return None
         part, offset = affine
         design = np.zeros((len(part), approx.fit.problem.d))
         design[:, approx._places(function)] = part
-        if count:
-            design, offset = design[:count] - design[count:], offset[:count] - offset[count:]
         return design @ approx.posterior.score_mean + offset, approx.posterior.moments_of(design, variances=True)[1]
-
-    def fit_coord(self, count: int) -> dict[str, Any]:
-        """Return the coordinate by which thresholds know the fit; none for differences, which have no threshold."""
-        return {} if self.fit is None or count else {FIT: self.fit}
-
-    def summary(self, labels: Any, mean: FloatArray, sd: FloatArray, above: FloatArray | None) -> xr.Dataset:
-        found = {"mean": ("row", mean), "sd": ("row", sd)} | ({} if above is None else {ABOVE: ("row", above)})
-        return xr.Dataset(found, coords={"row": labels, **self.fit_coord(above is not None)})
 
 
 def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any = None) -> _Source:
@@ -302,32 +260,33 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
     result = group_of(result)
     try:
         found = as_result(result)
-    except TypeError:
+    except TypeError:  # perhaps draws without a record of what they were fitted to
         found = None
-    fitted = getattr(found, "fitted_to", None)
     if isinstance(found, EPApproximation):
         function = found.scoring(var_name) if gp is None else _points_of(gp, found.model)
         own = var_name is None or var_name == found.score_function.name
-        return _Source(function, found.model, gp, found, fitted_to=fitted, fit=_fit_of(fitted, function, gp), own=own)
-    posterior = getattr(found, "posterior", None)
-    if posterior is None:
-        posterior = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
-        posterior = None if posterior is None else by_chain_and_draw(posterior)
+        return _Source(found, function, found.model, gp, _fit_of(found, function, gp), own)
+    if getattr(found, "posterior", None) is None:
+        held = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
+        stats = found.stats if isinstance(found, Draws) else xr.Dataset()
+        found = Draws(None if held is None else by_chain_and_draw(held), stats)
+    posterior = found.posterior
     if posterior is None:
         given = type(result).__name__
         raise TypeError(f"result must be that of pm.fit(method=pac.EP()) or pm.sample(), or a posterior; got {given}.")
     if not posterior.sizes["chain"] * posterior.sizes["draw"]:
         raise ValueError("result has no draws in its posterior: select at least one chain and draw.")
-    carried = getattr(found, "score_function", None) or ScoreFunction.from_stats(posterior)
+    carried = found.score_function
     if model is None and not (carried and (carried.linear or carried.classes)):
         model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) else None
     if gp is not None:
         function = _points_of(gp, model)
+    elif var_name is not None:
+        function = _named_scores(posterior, model, carried, var_name)
     else:
-        function = _scores_of_draws(posterior, model, carried, var_name)
+        function = _scores_of_draws(model, carried)
     of = function if var_name is not None or carried is None else carried
-    exact, own = getattr(found, "exact_mean", None), var_name is None or function is carried
-    return _Source(function, model, gp, None, posterior, exact, fitted, _fit_of(fitted, of, gp), own)
+    return _Source(found, function, model, gp, _fit_of(found, of, gp), var_name is None or function is carried)
 
 
 def _points_of(gp: Any, model: pm.Model | None) -> ScoreFunction:
@@ -335,27 +294,21 @@ def _points_of(gp: Any, model: pm.Model | None) -> ScoreFunction:
     return ScoreFunction((input_of(model, getattr(gp, "X", None), check_gp(gp)),))
 
 
-def _scores_of_draws(
-    posterior: xr.Dataset, model: pm.Model | None, carried: ScoreFunction | None, var_name: str | None
-) -> ScoreFunction:
-    if var_name is not None:
-        graph = None if model is None else next((v for v in model.deterministics if v.name == var_name), None)
-        read = ScoreFunction(refusal="-") if graph is None else read_scores(model, graph)
-        if not read.refusal:
-            return read
-        return carried if carried and carried.name == var_name else _coefficients(posterior, var_name)
-    if model is None:
-        if carried is None:
-            raise ValueError(
-                "result does not contain how a row becomes a score: pass the whole idata of pm.sample(step="
-                "pac.TemperingSMC()) or of approx.sample() (with more draws, if there are few of a large model), or "
-                'model=; or, if the scores are X_new @ theta, var_name="theta".'
-            )
-        return carried
-    read = read_scores(model)
-    if carried is None or not (carried.linear or carried.classes) or read.classes:
+def _scores_of_draws(model: pm.Model | None, carried: ScoreFunction | None) -> ScoreFunction:
+    """Return the function that the draws carry, or that of the model; both must agree where both are known."""
+    read = None if model is None else read_scores(model)
+    known = [each for each in (carried, read) if each is not None]
+    if not known:
+        raise ValueError(
+            "result does not contain how a row becomes a score: pass the whole idata of pm.sample(step="
+            "pac.TemperingSMC()) or of approx.sample() (with more draws, if there are few of a large model), or "
+            'model=; or, if the scores are X_new @ theta, var_name="theta".'
+        )
+    if read is None or carried is None:
+        return known[0]
+    if read.classes or not (carried.linear or carried.classes):
         return read
-    if not _agree(carried, read, posterior.isel(chain=slice(1), draw=slice(3))):
+    if not carried.agrees(read):
         raise ValueError(
             "model computes other scores than the model of these draws: pass that one, with the data it had, or leave "
             "model= out (the draws contain how their scores are computed)."
@@ -363,17 +316,14 @@ def _scores_of_draws(
     return carried
 
 
-def _agree(carried: ScoreFunction, read: ScoreFunction, draws: xr.Dataset) -> bool:
-    """Return whether two linear score functions have the same names and the same weights at some draws."""
-    if not read.linear:
-        return False
-    one, other = (function.weights(function.theta(draws)) for function in (carried, read))
-    if len(carried.inputs) != len(read.inputs) or one.shape != other.shape:
-        return False
-    for a, b in zip(carried.inputs, read.inputs, strict=True):
-        if a.name != b.name or a.shape != b.shape or (None not in (a.labels, b.labels) and a.labels != b.labels):
-            return False
-    return np.allclose(one, other, rtol=1e-8, atol=1e-10)
+def _named_scores(
+    posterior: xr.Dataset, model: pm.Model | None, carried: ScoreFunction | None, var_name: str
+) -> ScoreFunction:
+    """Return the function of the Deterministic of this name, or of ``X_new @ coefficients`` of this name."""
+    graph = None if model is None else next((v for v in model.deterministics if v.name == var_name), None)
+    if model is not None and graph is not None and not (named := read_scores(model, graph)).refusal:
+        return named
+    return carried if carried and carried.name == var_name else _coefficients(posterior, var_name)
 
 
 def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:
@@ -386,84 +336,28 @@ def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:
     return linear_scores(name, held.shape[2:], None if numbered else labels)
 
 
-def _fit_of(fitted: Any, function: ScoreFunction, gp: Any) -> int | None:
+def _fit_of(result: EPApproximation | Draws, function: ScoreFunction, gp: Any) -> int | None:
     """Return a number that identifies the fit of scores, for thresholds, which are valid for one fit only."""
-    if fitted is None:
+    if isinstance(result, Draws) and "fitted_gamma" not in result.stats:
         return None
-    digest = (function if gp is None else ScoreFunction()).digest
-    return fingerprint([np.array([fitted.data, fitted.gamma, fitted.pairs, digest])])
+    fitted, of = result.fitted_to, function if gp is None else ScoreFunction()
+    return fingerprint([np.array([fitted.data, fitted.gamma, fitted.pairs, of.digest])])
 
 
 # -- draws -----------------------------------------------------------------------------------------------------------
 
 
 def _draw_scores(
-    source: _Source, new: NewRows, draws: int, new_groups: bool, random_seed: Any
+    source: _Source, new: NewRows, draws: int, random_seed: Any
 ) -> tuple[xr.Dataset, FloatArray, FloatArray | None]:
     """Draw the scores of new rows: the posterior, scores (chain, draw, rows), and their exact mean or None."""
-    function, unknown = source.function, _unknown_groups(source.function, new)
-    names = () if unknown is None else getattr(function, "groups", {})[unknown[0]]
-    if unknown is not None and not (new_groups and names):
-        advice = (
-            'new_groups="draw" draws their coefficients from the population'
-            if names
-            else "no free variable of the model is indexed by them, so they cannot be drawn: give X_new only rows of "
-            "groups that the model has"
-        )
-        raise ValueError(f"{_said_of(function, new, *unknown)}. {advice}.")
-
-    def scores(rows: NewRows, posterior: xr.Dataset) -> FloatArray:
-        found = function.scores(function.theta(posterior), rows)
-        return found.reshape(posterior.sizes["chain"], posterior.sizes["draw"], len(rows.labels))
-
-    posterior = source.draws(draws, random_seed)
-    if unknown is None:
-        values = scores(new, posterior)
-        if source.means is None or not (source.own or function.design(new) is not None):
-            return posterior, values, None
-        points, weights = source.means
-        return posterior, values, weights @ scores(new, points)[0]
-    assert source.model is not None
-    k, outside = unknown
-    size, codes = len(function.inputs[k].levels or ()), new.values[k]
-
-    def part(chosen: NDArray[np.bool_], codes: NDArray[Any], posterior: xr.Dataset) -> FloatArray:
-        held = tuple(codes if j == k else values[chosen] for j, values in enumerate(new.values))
-        return scores(NewRows(held, new.labels[chosen]), posterior)
-
-    rng = np.random.default_rng(random_seed)
-    found = np.empty((posterior.sizes["chain"], posterior.sizes["draw"], len(new.labels)))
-    if not outside.all():
-        found[..., ~outside] = part(~outside, codes[~outside], posterior)
-    unseen = np.unique(codes[outside])
-    for some in np.split(unseen, range(size, unseen.size, size)):  # they take the codes of known groups, in batches
-        chosen = np.isin(codes, some)
-        drawn = draw_groups(source.model, names, posterior, rng)
-        found[..., chosen] = part(chosen, np.searchsorted(some, codes[chosen]), drawn)
-    return posterior, found, None
-
-
-def _unknown_groups(function: ScoreFunction, new: NewRows) -> tuple[int, NDArray[np.bool_]] | None:
-    """Return the position of the input with codes of unknown groups, and the rows that have them; None without any."""
-    groups = getattr(function, "groups", {})  # of scores that the model's graph computes
-    outside = {k: (new.values[k] < 0) | (new.values[k] >= len(function.inputs[k].levels or ())) for k in groups}
-    found = [(k, rows) for k, rows in outside.items() if rows.any()]
-    if len(found) > 1:
-        names = " and ".join(function.inputs[k].name for k, _ in found)
-        raise ValueError(f"X_new has unknown groups of {names} at the same time: predict such rows one by one.")
-    return found[0] if found else None
-
-
-def _said_of(function: Any, new: NewRows, k: int, outside: NDArray[np.bool_]) -> str:
-    """Say which groups are not known, by their labels or codes."""
-    codes, levels = np.unique(new.values[k][outside]).tolist(), function.inputs[k].levels or ()
-    labelled = any(code in new.unknown for code in codes)
-    shown = ", ".join(str(new.unknown.get(code, code)) for code in codes[:5])
-    known = ", ".join(map(str, levels[:5])) if labelled else f"0 to {len(levels) - 1}"
-    return (
-        f"{function.inputs[k].name} has {'labels' if labelled else 'codes'} that the model has no coefficients for "
-        f"({shown}): {', '.join(function.groups[k]) or 'the score'} has those of {len(levels)} groups, {known}"
-    )
+    function, posterior = source.function, source.draws(draws, random_seed)
+    values = function.scores(function.theta(posterior), new)
+    values = values.reshape(posterior.sizes["chain"], posterior.sizes["draw"], len(new.labels))
+    if source.means is None or not (source.own or function.design(new) is not None):
+        return posterior, values, None
+    points, weights = source.means
+    return posterior, values, weights @ function.scores(function.theta(points), new)
 
 
 def _draw_process(source: _Source, new: NewRows, draws: int, random_seed: Any) -> tuple[xr.Dataset, FloatArray, Any]:

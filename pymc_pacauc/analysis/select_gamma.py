@@ -495,12 +495,11 @@ class Tempered:
     def draws(self, model: pm.Model, rng: np.random.Generator) -> Any:
         """Draw equally weighted particles, as ArviZ data with their provenance."""
         index = rng.choice(len(self.theta), size=len(self.theta), p=self.weights)
-        of_run = {"run": int(rng.integers(2**52)), "expected_risk_variance": self.result.mean_risk.error**2}
         return draws_to_inference_data(
             model,
             self.theta[index][None],
             sample_stats={"risk": self.risk[index][None]},
-            constants={**stats_of(self.result), **of_run},
+            constants={**stats_of(self.result), "run": int(rng.integers(2**52))},
             method="TemperingSMC",
             score_function=read_scores(model),
         )

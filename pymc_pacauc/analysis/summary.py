@@ -32,32 +32,30 @@ from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import CI_PROB, inference_data
 from pymc_pacauc.model.deployed import draw_dims, draws_first, mean_score
 from pymc_pacauc.model.graph import evaluate_at_draws
-from pymc_pacauc.model.idata import coefficient_labels, labelled
+from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, check_model, dataset_of
 from pymc_pacauc.numerics import DRAWS, NUMBERS_AT_ONCE, FloatArray, check_probability, tails
-from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance, differing
 from pymc_pacauc.tune.gamma import paired_errors
 
 
 def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm.Model | None = None) -> xr.DataArray:
-    """Compute inclusion probabilities of a :func:`~pymc_pacauc.SpikeSlab` variable, with the indicators averaged out.
+    """Compute inclusion probabilities of a :func:`~pymc_pacauc.SpikeSlab` variable.
 
-    Given everything else, the indicator of a coefficient is a Bernoulli variable whose probability is known: for v0 > 0
-    from the coefficient alone, for v0 = 0 from the risks with and without the coefficient. Averaging these
-    probabilities (Rao-Blackwell) has less variance than counting indicators.
+    For draws with v0 = 0 the indicators are counted; with v0 > 0 the probability of the slab given the coefficient is
+    averaged over draws.
 
     Parameters
     ----------
     result : approximation, draws or fit
         Result of ``pm.sample(step=pac.TemperingSMC())``, fresh or read from a file; or an approximation, whose own
-        ``inclusion_probability`` is returned. Without the model, indicators of draws are counted.
+        ``inclusion_probability`` is returned.
     var_name : str, optional
         Name of the variable, when there is more than one.
     model : pymc.Model, optional
-        The model; by default the one on the context stack.
+        The model, which draws with v0 > 0 need; by default the one on the context stack.
 
     Returns
     -------
@@ -94,21 +92,16 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
     if model is None and pm.Model.get_context(error_if_none=False) is None:
         return _counted(posterior, var_name)
     model = pm.modelcontext(model)
-    source = problem_of(model)
-    sparse = {each.name: each for each in source.sparse}
+    sparse = {each.name: each for each in problem_of(model).sparse}
     name = _choose(list(sparse), var_name)
-    part = source.parts[name]
-    p, v0, v1 = sparse[name].read()
-    log_odds = np.log(p) - np.log1p(-p)
-    theta = flat_draws(posterior, source.names)
-    if not sparse[name].dirac:
-        ratio = 0.5 * (np.log(v0 / v1) + theta[:, part] ** 2 * (1.0 / v0 - 1.0 / v1))
-        values = expit(log_odds + ratio).mean(axis=0)
-    elif f"{name}_slab" in posterior:
-        values = _flip(source.problem, theta, flat_draws(posterior, [f"{name}_slab"]), part.start, log_odds)
-    else:
+    if sparse[name].dirac:
         return _counted(posterior, name)
-    return labelled(model, model[name], values).rename(f"{name}_inclusion")
+    p, v0, v1 = sparse[name].read()
+    theta = posterior[name].transpose("chain", "draw", ...)
+    p, v0, v1 = (np.reshape(each, theta.shape[2:]) for each in (p, v0, v1))
+    ratio = 0.5 * (np.log(v0 / v1) + theta**2 * (1.0 / v0 - 1.0 / v1))
+    odds = np.log(p) - np.log1p(-p) + ratio
+    return odds.copy(data=expit(odds)).mean(("chain", "draw")).rename(f"{name}_inclusion")
 
 
 def _choose(names: list[str], var_name: str | None) -> str:
@@ -127,26 +120,6 @@ def _counted(posterior: xr.Dataset, var_name: str | None) -> xr.DataArray:
         raise ValueError("result has no draws of indicators (of a SpikeSlab variable with v0 = 0): pass model= too.")
     name = _choose(names, var_name)
     return posterior[f"{name}_included"].mean(("chain", "draw")).rename(f"{name}_inclusion")
-
-
-def flat_draws(posterior: xr.Dataset, names: Sequence[str]) -> FloatArray:
-    """Return the draws of these variables, one after the other, as a matrix (draws, entries)."""
-    columns = [np.asarray(posterior[name].transpose("chain", "draw", ...).values, dtype=float) for name in names]
-    return np.concatenate([each.reshape(each.shape[0] * each.shape[1], -1) for each in columns], axis=1)
-
-
-def _flip(problem: Problem, theta: FloatArray, slab: FloatArray, first: int, log_odds: FloatArray) -> FloatArray:
-    """Average P(z_k = 1 | slabs and other indicators) over draws, from the risks at z_k = 1 and 0."""
-    at = problem.risk(theta)
-    probabilities = np.empty(slab.shape[1])
-    for k in range(slab.shape[1]):
-        flipped = theta.copy()
-        included = theta[:, first + k] != 0.0
-        flipped[:, first + k] = np.where(included, 0.0, slab[:, k])
-        other = problem.risk(flipped)
-        gain = np.where(included, other - at, at - other)  # risk without minus risk with
-        probabilities[k] = expit(log_odds[k] + problem.gamma * gain).mean()
-    return probabilities
 
 
 def summary(
@@ -439,22 +412,13 @@ WORDS = {
 
 
 @raises_interrupts
-def compare(
-    results: Mapping[str, Any],
-    *,
-    prior: ArrayLike | None = None,
-    folds: int = 5,
-    epsilon: float = 0.05,
-    random_seed: Any = 0,
-) -> pd.DataFrame:
+def compare(results: Mapping[str, Any], *, folds: int = 5, epsilon: float = 0.05, random_seed: Any = 0) -> pd.DataFrame:
     """Compare models that were fitted to the same labels at the same gamma, and differ in their priors.
 
     Parameters
     ----------
     results : mapping of str to result
         Results of ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())``, or fits of arrays, by name.
-    prior : array_like, shape (models,), optional
-        Prior probability of each model, in their order; by default equal.
     folds : int, default 5
         Number of folds of the cross-validated AUC, the same for all models; 0 for none.
     epsilon : float, default 0.05
@@ -499,9 +463,6 @@ def compare(
         raise ValueError(f"results must hold at least two models to compare; got {len(results)}.")
     found = {name: as_result(result) for name, result in results.items()}
     _check_comparable({name: result.fitted_to for name, result in found.items()})
-    weights = np.ones(len(found)) if prior is None else np.asarray(prior, dtype=np.float64)
-    if weights.shape != (len(found),) or not (weights > 0.0).all():
-        raise ValueError(f"prior must be {len(found)} positive numbers, one for each model; got {prior!r}.")
     log_evidence = np.array([result.evidence.estimate for result in found.values()])
     unknown = [name for name, value in zip(found, log_evidence, strict=True) if not np.isfinite(value)]
     if unknown:
@@ -515,7 +476,7 @@ def compare(
             "log_evidence": log_evidence,
             "se": [result.evidence.standard_error for result in found.values()],
             "delta": log_evidence.max() - log_evidence,
-            "probability": softmax(log_evidence + np.log(weights)),
+            "probability": softmax(log_evidence),
             **held_out,
             "certified_auc": [certified_auc(result, epsilon, len(found)) for result in found.values()],
             "expected_auc": [1.0 - result.mean_risk.value for result in found.values()],

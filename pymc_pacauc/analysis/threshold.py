@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.analysis.evaluate import BOOTSTRAP, GRID, Labelled, Ranking, binomial_interval, central_interval
+from pymc_pacauc.analysis.evaluate import GRID, Labelled, Ranking, binomial_interval
 from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.model.deployed import FIT, draw_dims, mean_score
 from pymc_pacauc.numerics import FloatArray, Mask, check_probability
@@ -44,9 +44,6 @@ class Threshold(HTMLReport):
         Shares of negatives and positives called positive, on the rows it was chosen with.
     fpr_interval, tpr_interval : tuple of float
         Clopper-Pearson intervals of the rates on other rows of the same distribution.
-    fpr_of_draw_interval, tpr_of_draw_interval : tuple of float
-        The same if a draw of the posterior were compared with the threshold instead of the mean score: over rows and
-        draws. As wide as the others where there was one score per row.
     rule : str
         The rule that chose it.
     ci_prob : float
@@ -56,8 +53,6 @@ class Threshold(HTMLReport):
     expected_cost : float or None
         Where costs were given: the mean cost per row, at the prevalence, if a draw of the posterior is compared with
         the threshold (one score per row: if that is). None elsewhere.
-    expected_cost_interval : tuple of float or None
-        Its interval over rows and draws.
     fit : int or None
         A number of the fit whose scores it was chosen with, where these say so; scores of other fits are refused.
 
@@ -77,14 +72,11 @@ class Threshold(HTMLReport):
     tpr: float
     fpr_interval: tuple[float, float]
     tpr_interval: tuple[float, float]
-    fpr_of_draw_interval: tuple[float, float]
-    tpr_of_draw_interval: tuple[float, float]
     rule: str
     ci_prob: float
     n_pos: int
     n_neg: int
     expected_cost: float | None = None
-    expected_cost_interval: tuple[float, float] | None = None
     fit: int | None = None
 
     def apply(self, scores: Any) -> Any:
@@ -232,7 +224,7 @@ class Threshold(HTMLReport):
             f"  FPR {both('fpr')}, TPR {both('tpr')}; {self.ci_prob:.0%} on other rows, "
             f"from {self.n_neg} negatives and {self.n_pos} positives"
         )
-        return text if self.expected_cost is None else f"{text}\n  cost per row {both('expected_cost')}, over draws"
+        return text if self.expected_cost is None else f"{text}\n  cost per row {self.expected_cost:.3f}, over draws"
 
 
 def choose_threshold(
@@ -246,7 +238,6 @@ def choose_threshold(
     mean: ArrayLike | None = None,
     ci_prob: float = 0.9,
     positive: Any = None,
-    random_seed: Any = 0,
 ) -> Threshold:
     """Choose the threshold of the mean score after scoring, as the paper suggests.
 
@@ -273,8 +264,6 @@ def choose_threshold(
         Probability of the intervals.
     positive : label, optional
         Which of the two labels is the positive class.
-    random_seed : int, Generator or None, default 0
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -323,25 +312,20 @@ def choose_threshold(
     elif len(cost) != 2 or min(cost) < 0 or max(cost) <= 0:
         raise ValueError(f"cost must be two non-negative costs, not both zero; got {cost!r}.")
     rows = Labelled.of(scores, y, ci_prob, positive, mean)
-    mask, sizes = rows.mask, rows.sizes
-    share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
-    value, at_fpr, at_tpr = _threshold(rows.score, mask, name, limit, share)
+    sizes = rows.sizes
+    share = float(rows.mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
+    value, at_fpr, at_tpr = _threshold(rows.score, rows.mask, name, limit, share)
     rates = ((at_fpr, sizes["n_neg"]), (at_tpr, sizes["n_pos"]))
-    limits = [tuple(binomial_interval(rate, number, ci_prob).tolist()) for rate, number in rates]
-    called = rows.draws > value
-    of_draws = _rates_of_draws(called, mask, np.random.default_rng(random_seed))
-    draw_limits = limits if len(called) == 1 else [central_interval(each, ci_prob) for each in of_draws]
-    expected: dict[str, Any] = {}
+    of_fpr, of_tpr = (tuple(binomial_interval(rate, number, ci_prob).tolist()) for rate, number in rates)
+    expected = None
     if cost is not None:
-        false, missed = cost[0] * (1.0 - share), cost[1] * share
-        expected["expected_cost"] = float(false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean()))
-        costs = false * of_draws[0] + missed * (1.0 - of_draws[1])
-        expected["expected_cost_interval"] = central_interval(costs, ci_prob)
+        called = rows.draws > value
+        false, missed = called[:, ~rows.mask].mean(), 1.0 - called[:, rows.mask].mean()
+        expected = float(cost[0] * (1.0 - share) * false + cost[1] * share * missed)
     rule = RULES[name].format(*np.atleast_1d(limit)) + ("" if prevalence is None else f" at prevalence {prevalence:g}")
     of = getattr(scores, "coords", {}).get(FIT)
-    fields: Any = {**sizes, **expected, "fit": None if of is None else int(of)}
-    (of_fpr, of_tpr), (fpr_of_draw, tpr_of_draw) = limits, draw_limits
-    return Threshold(value, at_fpr, at_tpr, of_fpr, of_tpr, fpr_of_draw, tpr_of_draw, rule, ci_prob, **fields)
+    known: Any = {**sizes, "expected_cost": expected, "fit": None if of is None else int(of)}
+    return Threshold(value, at_fpr, at_tpr, of_fpr, of_tpr, rule, ci_prob, **known)
 
 
 def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence: float) -> tuple[float, float, float]:
@@ -355,16 +339,6 @@ def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence:
     else:  # costs of a false positive and of a false negative
         best = int(np.argmin(limit[0] * (1.0 - prevalence) * false_rate + limit[1] * prevalence * (1.0 - true_rate)))
     return _between(ranking.thresholds, best), float(false_rate[best]), float(true_rate[best])
-
-
-def _rates_of_draws(called: Mask, mask: Mask, rng: np.random.Generator) -> list[FloatArray]:
-    """Draw FPR and TPR over posterior draws and rows: beta variables, given the number of rows a draw calls."""
-    order = rng.permutation(np.resize(np.arange(len(called)), max(BOOTSTRAP, len(called))))
-    found = []
-    for rows in (called[:, ~mask], called[:, mask]):
-        hits = rows.sum(axis=1)[order]
-        found.append(rng.beta(hits + 0.5, rows.shape[1] - hits + 0.5))
-    return found
 
 
 def _between(thresholds: FloatArray, best: int) -> float:
@@ -451,8 +425,7 @@ def decision_curve(
         raise ValueError(f"probabilities must lie strictly between 0 and 1; got {grid.min():g} to {grid.max():g}.")
     price = grid / (1.0 - grid)
     chooser = rows if chosen_with is None else Labelled.of(*chosen_with, positive=positive)
-    costs = [(each, 1.0) for each in price]
-    thresholds = np.array([_threshold(chooser.score, chooser.mask, "cost", each, share)[0] for each in costs])
+    thresholds = np.array([_threshold(chooser.score, chooser.mask, "cost", (each, 1.0), share)[0] for each in price])
 
     def benefit(ranking: Ranking, weights: FloatArray) -> FloatArray:
         """Compute net benefit at the thresholds, then FPR and TPR, of weighted rows."""

@@ -353,8 +353,8 @@ def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatA
     if pairs.partial and ties != "half":
         raise ValueError(f'ties={ties!r} is not defined for a partial AUC (max_fpr=), an area: use ties="half".')
     tie_cost = 0.5 if ties == "half" else 0.0
-    # Up to eight blocks are counted one by one, more by one pass over the sorted scores. With sixteen, risks of 9 to 16
-    # strata of a hundred rows or more take a third of the time; smaller blocks were not measured.
+    # Up to eight blocks are counted one by one, more by one pass over the sorted scores. With sixteen, a thousand score
+    # vectors of 9 to 16 strata take 0.3 (200 rows each) to 0.9 of the time (6 rows), a single vector 9 times as long.
     if pairs.partial or len(pairs.blocks) > 8 or not all(block.constant for block in pairs.blocks):
         return _scanned_risk(scores, pairs, tie_cost)
     wrong = np.zeros(len(scores))

@@ -27,8 +27,11 @@ from numpy.typing import NDArray
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.numerics import FloatArray
 
-LEAST_ROWS = 8  # rows of each side that a group has at least; other values were not measured
-WHOLE = 2**14  # pairs up to which a block is used whole; other values were not measured
+# Rows of each side that a group has at least: the fewest that a caller may ask for. Groups of the default are larger,
+# so that doubling and halving change nothing (benchmarks/constants.py).
+LEAST_ROWS = 8
+# Pairs up to which a block is used whole. Doubled, nothing changes; halved, fits of many blocks take 1.4 times as long.
+WHOLE = 2**14
 # Of the far pairs of a group of R rows with different scores one in min(R / ROWS_FOR_SHARE, FAR_SHARE) is computed; of
 # a group of up to ROWS_FOR_SHARE rows all. Doubled, twice as many are computed, and errors are a tenth smaller.
 ROWS_FOR_SHARE = 64

@@ -64,7 +64,6 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
     theta = posterior.draw(draws, np.random.default_rng(seed))
     constants = {
         **stats_of(posterior.result),
-        "expected_risk_variance": posterior.result.mean_risk.error**2,
         "converged": int(posterior.fit.converged),
         "run": 0,
     }

@@ -31,10 +31,9 @@ from pymc_pacauc.ep.leave_out import LeaveOut, expected_pair_auc
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
-from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.read import ModelProblem
-from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, dataset_of, fitted_to
+from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, fitted_to
 from pymc_pacauc.model.score_function import GraphScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.provenance import Provenance
@@ -119,41 +118,6 @@ class ImportanceSample:
     effective_draws: float
     log_evidence: float
     log_evidence_se: float
-
-    def resample(self, draws: int = 1000, random_seed: Any = None) -> Any:
-        """Draw from the exact posterior: resample the weighted draws with replacement.
-
-        Parameters
-        ----------
-        draws : int, default 1000
-            Number of draws.
-        random_seed : int, Generator or None, optional
-            Seed of the resampling.
-
-        Returns
-        -------
-        xarray.Dataset
-            Draws without weights, with dims (chain, draw, ...).
-
-        See Also
-        --------
-        EPApproximation.sample : Draws of the approximation.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-        >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
-        >>> with pm.Model():
-        ...     theta = pm.Normal("theta", size=1)
-        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 1, 0, 1], gamma=4.0)
-        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-        >>> approx.importance_sample(200, random_seed=1).resample(50, random_seed=1)["theta"].shape
-        (1, 50, 1)
-        """
-        weights = np.exp(self.idata["sample_stats"]["log_weight"].values[0])
-        index = get_random_generator(random_seed).choice(weights.size, size=draws, p=weights / weights.sum())
-        posterior: Any = dataset_of(self.idata, "posterior")
-        return posterior.isel(draw=index).assign_coords(draw=np.arange(draws))
 
     def __repr__(self) -> str:
         return (
@@ -661,21 +625,14 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         scores, variance = (each.reshape(classes, n).T for each in (found.scores, found.variance))
         return replace(found, scores=scores, variance=variance, groups=found.groups[:n])
 
-    def evidence_gradient(self, gp: Any = None, over: Sequence[str] | str = ()) -> Any:
+    def evidence_gradient(self) -> Any:
         """Differentiate ``log_evidence`` with respect to the prior.
-
-        Parameters
-        ----------
-        gp : pymc.gp.Latent, optional
-            The process whose prior the scores are: derivatives are then with respect to its kernel's parameters.
-        over : str or sequence of str, default ()
-            With ``gp``: names of the kernel's parameters, held in ``pm.Data``.
 
         Returns
         -------
-        EvidenceGradient, SpikeSlabGradient or dict
+        EvidenceGradient or SpikeSlabGradient
             For a Gaussian prior, with respect to mean and covariance of the flat free variables; for a spike-and-slab
-            prior, with respect to each coefficient's p, v0 and v1; with ``gp``, by the parameters' names.
+            prior, with respect to each coefficient's p, v0 and v1.
 
         Raises
         ------
@@ -697,7 +654,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         >>> bool(approx.evidence_gradient().mean[0] > 0)  # a higher prior mean would fit better
         True
         """
-        return self.fit.evidence_gradient() if gp is None else gp_evidence_gradient(self, gp, over)
+        return self.fit.evidence_gradient()
 
     @node_property
     def sample_dict_fn(self):

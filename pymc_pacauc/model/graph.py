@@ -52,6 +52,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, I
 from pytensor.tensor.type import TensorType
 
 from pymc_pacauc.numerics import FloatArray, slices
+from pymc_pacauc.problem.score_function import flat_draws
 
 
 def affine_map(evaluate: Callable[[FloatArray], list[FloatArray]], d: int) -> tuple[FloatArray, FloatArray]:
@@ -82,8 +83,10 @@ MODE = (
 )
 
 
-class Unreadable(Exception):
+class Unreadable(ValueError):
     """Raised if a graph has no value without its inputs, or is random."""
+
+    inputs: Sequence[int] = ()  # places of those that it is not affine in
 
 
 class NotAffine(Unreadable):
@@ -276,16 +279,11 @@ def _known_shape(variable: Variable) -> tuple[int, ...] | None:
 def evaluate_at_draws(model: pm.Model, graph: Variable, posterior: xr.Dataset) -> NDArray[Any]:
     """Evaluate ``graph`` at each draw, shape (chain, draw, ...), with the ``pm.Data`` that the model has now."""
     used = set(ancestors([graph]))
-    variables = [rv for rv in model.free_RVs if rv in used]
-    missing = [rv.name for rv in variables if rv.name not in posterior]
-    if missing:
-        raise ValueError(f"result has no draws of {', '.join(missing)}, which the scores depend on: keep them.")
-    values = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in variables]
-    sizes = posterior.sizes["chain"], posterior.sizes["draw"]
-    layout = FlatVariables(tuple(variables), tuple(value.shape[2:] for value in values))
-    points = [np.zeros((np.prod(sizes), 0)), *(value.reshape(np.prod(sizes), -1) for value in values)]
-    [found] = layout.function([graph])(np.concatenate(points, axis=1))
-    return found.reshape(*sizes, *found.shape[1:])
+    variables = tuple(rv for rv in model.free_RVs if rv in used)
+    shapes = tuple(shape_now(rv) for rv in variables)
+    theta = flat_draws(posterior, [(rv.name, shape) for rv, shape in zip(variables, shapes, strict=True)])
+    [found] = FlatVariables(variables, shapes).function([graph])(theta)
+    return found.reshape(posterior.sizes["chain"], posterior.sizes["draw"], *found.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,15 +27,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.model.auc_term import AUCTerm, found_terms, names_of, refuse
-from pymc_pacauc.model.graph import (
-    FlatVariables,
-    HeldData,
-    NotAffine,
-    Unreadable,
-    evaluate,
-    flat_variables,
-    read_affine,
-)
+from pymc_pacauc.model.graph import FlatVariables, HeldData, Unreadable, evaluate, flat_variables, read_affine
 from pymc_pacauc.model.prior import GaussianPriorReader, IndependentPrior, conditioned, independent_priors
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import PriorSites, Problem, Spikes, Table, Tabulated, linear_gaussian_problem
@@ -200,13 +192,13 @@ class ProblemReader:
         """Compute the values of joined graphs at zero, and their slopes, a row for each coefficient."""
         try:
             found = [read_affine(graph, self._inputs, self._layout.shapes) for graph in graphs]
-        except NotAffine as error:
+        except Unreadable as error:
+            if not error.inputs:
+                raise refuse(f"its {what} cannot be read ({error})") from None
             names = [self._variables[i].name for i in error.inputs]
             several = "the combination of " if len(names) > 1 else ""
             are = "are" if what == "scores" else "is"
             raise refuse(f"the {what} {are} not affine in {several}{', '.join(names)} ({error})") from None
-        except Unreadable as error:
-            raise refuse(f"its {what} cannot be read ({error})") from None
         offsets, slopes = zip(*found, strict=True)
         offset, slope = np.concatenate(offsets), np.concatenate(slopes, axis=1) if len(slopes) > 1 else slopes[0]
         bad = np.flatnonzero(~(np.isfinite(offset) & np.isfinite(slope).all(axis=0)))

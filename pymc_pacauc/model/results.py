@@ -110,19 +110,15 @@ class Draws:
 
     @cached_property
     def evidence(self) -> LogEvidence:
-        read = self._constant if self.gaussian else self._by_run
-        return combine(read("log_evidence"), read("log_evidence_variance"))
+        return combine(self._by_run("log_evidence"), self._by_run("log_evidence_variance"))
 
     @cached_property
     def mean_risk(self) -> Estimate:
         """Mean risk of the final populations, from any draws; the error is that of runs, or their spread if larger."""
-        if self.gaussian:
-            error, terms = self._constant("expected_risk_error", 0.0), self._constant("expected_risk_terms", 0)
-            return Estimate(self._constant("expected_risk"), error, int(terms))
         risks, variances = self._by_run("expected_risk"), self._by_run("expected_risk_variance")
         within = float(np.sqrt(variances.sum()) / risks.size)
         between = float(risks.std(ddof=1) / np.sqrt(risks.size)) if risks.size > 1 else 0.0
-        return Estimate(float(risks.mean()), max(within, between))
+        return Estimate(float(risks.mean()), max(within, between), int(self._constant("expected_risk_terms", 0)))
 
     @property
     def divergence(self) -> Estimate:
@@ -171,8 +167,8 @@ class Draws:
         return float(np.asarray(self.stats[name].values).reshape(-1)[0])
 
     def _by_run(self, name: str) -> NDArray[np.float64]:
-        """Return one value per independent run, from any of its draws; draws reweighted to a gamma are of one run."""
-        if not self.stats[name].dims:
+        """Return one value per independent run, from any of its draws; draws of a Gaussian are of one run."""
+        if "run" not in self.stats or not self.stats[name].dims:
             return np.array([self._constant(name)])
         return np.array([float(run[name][0]) for run in self.runs()])
 

@@ -13,19 +13,15 @@ compiled, at their first prediction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from threading import Lock
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-import xarray as xr
 from numpy.typing import NDArray
 from pymc.model.fgraph import ModelNamed, ModelPotential, fgraph_from_model, model_from_fgraph
-from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
@@ -35,24 +31,14 @@ from pytensor.tensor.type import TensorType
 from scipy import sparse
 
 from pymc_pacauc.model.auc_term import has_classes, is_auc_risk, score_graphs
-from pymc_pacauc.model.graph import (
-    MODE,
-    FlatVariables,
-    Unreadable,
-    evaluate,
-    flat_variables,
-    leaf_value,
-    read_affine,
-    shape_now,
-)
-from pymc_pacauc.numerics import FloatArray, slices
+from pymc_pacauc.model.graph import FlatVariables, evaluate, flat_variables, leaf_value, read_affine, shape_now
+from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 
 VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", subtensor.AdvancedSubtensor)  # not in PyTensor 3
 INDEXING = (subtensor.AdvancedSubtensor, subtensor.Subtensor, VECTOR_INDEX)
 CLOSE = 1e-10  # of the largest score: rounding of sums in another order stays below, another score does not
-FAILURES = (ValueError, IndexError, TypeError, AssertionError, NotImplementedError, Unreadable, np.linalg.LinAlgError)
-LOCK = Lock()  # a compiled function must not be called by two threads at once
+FAILURES = (ValueError, IndexError, TypeError, AssertionError, NotImplementedError)
 
 NOT_BY_ROWS = (
     "The model's scores are not a function of one row at a time, so new rows have no score by replacing the data alone "
@@ -84,37 +70,28 @@ class GraphScores(ScoreFunction):
         The coefficients.
     arrays : tuple of TensorVariable
         The values of ``inputs``.
-    groups : mapping from int to tuple of str
-        For inputs that are codes of groups, by position: names of the free variables whose first axis they index.
     """
 
     graph: Variable = field(default_factory=lambda: pt.zeros(0))
     layout: FlatVariables = field(default_factory=lambda: FlatVariables((), ()))
     arrays: tuple[Variable, ...] = ()
-    groups: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_compiled"}
-
-    @cached_property
-    def _compiled(self) -> Any:
-        theta, [batched] = self.layout.vectorize([self.graph])
-        return compile_function([theta, *self.arrays], batched, mode=MODE, on_unused_input="ignore")
+    def _of_rows(self, values: Sequence[NDArray[Any]]) -> Variable:
+        """Return the scores of rows, a function of the coefficients alone."""
+        known = {v: pt.constant(value, dtype=v.type.dtype) for v, value in zip(self.arrays, values, strict=True)}
+        return clone_replace(self.graph, known)
 
     def scores(self, theta: FloatArray, rows: NewRows) -> FloatArray:
         """Compute scores (draws, rows) at flat variables (draws, coefficients)."""
         if self.linear:
             return super().scores(theta, rows)
-        count = len(rows.labels)
         try:
-            with LOCK:
-                pieces = slices(len(theta), max(count, self.layout.dimension))
-                found = np.concatenate([self._compiled(theta[piece], *rows.values) for piece in pieces])
-            if found.shape[1:] != (count,):
-                raise ValueError(f"{count} rows gave {found.shape[1:]} scores")
+            [found] = self.layout.function([self._of_rows(rows.values)])(theta)
+            if found.shape[1:] != rows.labels.shape:
+                raise ValueError(f"{rows.labels.size} rows gave {found.shape[1:]} scores")
         except FAILURES as error:
             raise ValueError(NOT_BY_ROWS.format(why=_first_line(error))) from error
-        return found
+        return np.asarray(found)
 
     def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray] | None:
         """Write scores of rows as ``design @ theta + offset``; None where they are not affine in theta."""
@@ -128,9 +105,8 @@ class GraphScores(ScoreFunction):
 
     def affine(self, values: Sequence[NDArray[Any]]) -> tuple[FloatArray, FloatArray]:
         """Compute scores of rows at theta = 0, and slopes, a row for each coefficient; Unreadable if not affine."""
-        graph = clone_replace(self.graph, dict(zip(self.arrays, map(pt.constant, values), strict=True)))
         with np.errstate(all="ignore"):
-            return read_affine(graph, self.layout.values, self.layout.shapes)
+            return read_affine(self._of_rows(values), self.layout.values, self.layout.shapes)
 
     def at(self, theta: FloatArray, values: Sequence[NDArray[Any]]) -> FloatArray:
         """Compute scores of rows at one theta, without compiling."""
@@ -190,17 +166,15 @@ def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | Non
     rows, function = _by_rows(model, scores, free)
     if function.refusal:
         return replace(function, name=name)
-    inputs, groups = [_input(model, leaf) for leaf in rows], {}
-    for k, leaf in enumerate(rows):
-        if leaf.index:
-            groups[k], levels = _groups(model, scores, leaf)
-            inputs[k] = replace(inputs[k], levels=levels)
-    function = replace(function, inputs=tuple(inputs), name=name, groups=groups)
-    if groups:
+    inputs = tuple(
+        replace(_input(model, leaf), levels=_levels(model, scores, leaf) if leaf.index else None) for leaf in rows
+    )
+    function = replace(function, inputs=inputs, name=name)
+    if any(leaf.index for leaf in rows):
         return function
     nearest = _nearest(model, scores, rows)
     for chosen in [free] + [nearest] * (variables is None and set(nearest) != set(free)):
-        tried = function if chosen is free else replace(_built(scores, chosen, rows), inputs=tuple(inputs), name=name)
+        tried = function if chosen is free else replace(_built(scores, chosen, rows), inputs=inputs, name=name)
         weights = _weights(tried, rows, _points(model, chosen))
         if weights is not None:
             linear = replace(tried, matrix=weights[0], constant=weights[1])
@@ -406,11 +380,11 @@ def _first_line(error: BaseException) -> str:
 # -- groups ----------------------------------------------------------------------------------------------------------
 
 
-def _groups(model: pm.Model, scores: Variable, leaf: _Leaf) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """Find the coefficients whose first axis the scores index by these codes, ``theta[group]``, and the groups' labels.
+def _levels(model: pm.Model, scores: Variable, leaf: _Leaf) -> tuple[Any, ...]:
+    """Return the labels of the groups whose coefficients the scores index by these codes, ``theta[group]``, or numbers.
 
-    They are the free variables below the indexing whose first axis is as long as what is indexed, so that
-    ``theta[group]`` and ``(mu + tau * z)[group]`` are both understood. Groups without labels are numbered.
+    They are those of the first axis of what is indexed, or of a free variable below it of the same length, so that
+    ``theta[group]`` and ``(mu + tau * z)[group]`` are both understood.
     """
     codes = set(leaf.variables)
     indexed = [
@@ -420,13 +394,12 @@ def _groups(model: pm.Model, scores: Variable, leaf: _Leaf) -> tuple[tuple[str, 
     ]
     sizes = {shape_now(source)[0] for source in indexed}
     if len(sizes) != 1:
-        return (), tuple(range(int(leaf.value.max()) + 1))
+        return tuple(range(int(leaf.value.max()) + 1))
     [size] = sizes
     used = set(ancestors(indexed))
-    members = [rv for rv in model.free_RVs if rv in used and rv.type.ndim and shape_now(rv)[0] == size]
-    dims = [model.named_vars_to_dims[v.name][0] for v in (*members, *indexed) if v.name in model.named_vars_to_dims]
-    labels = next((found for dim in dims if (found := _coords(model, dim, size)) is not None), None)
-    return tuple(rv.name for rv in members), labels or tuple(range(size))
+    dims = [model.named_vars_to_dims.get(v.name) for v in (*(rv for rv in model.free_RVs if rv in used), *indexed)]
+    labels = (_coords(model, each[0], size) for each in dims if each)
+    return next((found for found in labels if found is not None), tuple(range(size)))
 
 
 def _indexes_first_axis(node: Any) -> bool:
@@ -434,23 +407,6 @@ def _indexes_first_axis(node: Any) -> bool:
         return False
     pattern = getattr(node.op, "idx_list", None)  # of newer versions; older ones have slices among the inputs
     return not pattern or isinstance(pattern[0], int)
-
-
-def draw_groups(model: pm.Model, names: Sequence[str], posterior: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
-    """Replace the known groups' coefficients, variables ``names``, by those of as many new groups of the population.
-
-    A new group is exchangeable with the known ones given the parameters of their prior. PyMC draws variables that are
-    missing from a posterior from their prior given the others: so the known groups are removed first.
-    """
-    with predictive_model(model):
-        drawn = pm.sample_posterior_predictive(
-            posterior.drop_vars(list(names)),
-            var_names=list(names),
-            random_seed=int(rng.integers(2**31)),
-            progressbar=False,
-        )
-    found = drawn["posterior_predictive"]
-    return posterior.assign({name: posterior[name].copy(data=found[name].values) for name in names})
 
 
 def predictive_model(model: pm.Model) -> pm.Model:

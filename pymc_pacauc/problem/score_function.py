@@ -81,29 +81,10 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """Values of all inputs at new rows, ``(rows, *shape)`` each, and the labels of the rows.
-
-    ``unknown`` has the label of every code that stands for a group that the model does not know.
-    """
+    """Values of all inputs at new rows, ``(rows, *shape)`` each, and the labels of the rows."""
 
     values: tuple[NDArray[Any], ...]
     labels: NDArray[Any]
-    unknown: Mapping[int, str] = field(default_factory=dict)
-
-    def beside(self, other: NewRows) -> NewRows:
-        """Stack these rows on as many other ones; a single row is repeated."""
-        count = max(len(self.labels), len(other.labels))
-        if {len(self.labels), len(other.labels)} - {1, count}:
-            raise ValueError(
-                f"X_new has {len(self.labels)} rows, which cannot be compared one by one with {len(other.labels)}: "
-                "give as many, or a single row."
-            )
-        labels = self.labels if len(self.labels) == count else other.labels
-        values = [
-            np.concatenate([np.broadcast_to(v, (count, *v.shape[1:])) for v in pair])
-            for pair in zip(self.values, other.values, strict=True)
-        ]
-        return NewRows(tuple(values), np.concatenate([labels, labels]), {**self.unknown, **other.unknown})
 
     @property
     def flat(self) -> FloatArray:
@@ -156,7 +137,7 @@ class ScoreFunction:
             New rows; a single row may have one dimension.
         """
         given = self._given(X_new)
-        sizes = {each.name or "X_new": len(found) for each, (found, _, _) in given.items()}
+        sizes = {each.name or "X_new": len(found) for each, (found, _) in given.items()}
         if len(set(sizes.values())) != 1:
             raise ValueError(f"X_new has inputs with different numbers of rows: {sizes}.")
         size = next(iter(sizes.values()))
@@ -166,66 +147,42 @@ class ScoreFunction:
             if each not in given
         }
         values = tuple(constant[each] if each in constant else given[each][0] for each in self.inputs)
-        labels = _same_index({each.name: index for each, (_, index, _) in given.items() if index is not None})
-        groups = {code: label for _, _, found in given.values() for code, label in found.items()}
-        return NewRows(values, np.arange(size) if labels is None else labels, groups)
+        labels = _same_index({each.name: index for each, (_, index) in given.items() if index is not None})
+        return NewRows(values, np.arange(size) if labels is None else labels)
 
     def _given(self, X_new: Any) -> dict[Input, Values]:
-        """Return values, index and labels of unknown groups for every input that new rows must have.
-
-        Arrays written into the model may be given as one array with the columns of all of them, one after the other.
-        """
+        """Return values and index of every input that new rows must have."""
         asked = self._asked()
         if isinstance(X_new, Mapping):
             return _given_by_name(asked, X_new)
         if len(asked) == 1:
             return {asked[0]: _read_values(asked[0], X_new)}
-        if named := [each.name for each in asked if each.name]:
-            fits = next((each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]), "")
-            raise ValueError(
-                f"The scores depend on {', '.join(n for n in named if n != fits)} too: pass a mapping with new values "
-                f"of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
-            )
-        return _given_as_one(asked, X_new)
+        fits = next((each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]), "")
+        raise ValueError(
+            f"The scores depend on {', '.join(each.name for each in asked if each.name != fits)} too: pass a mapping "
+            f"with new values of all of them, {{{', '.join(f'{each.name!r}: ...' for each in asked)}}}."
+        )
 
     def _asked(self) -> list[Input]:
-        """Return the inputs that new rows must have: all ``pm.Data``, or else the arrays written into the model.
+        """Return the inputs that new rows must have: all ``pm.Data``, or else the one array written into the model.
 
-        Arrays are in the order of the coefficients they multiply. Those that are equal in all rows are not asked for.
+        Arrays that are equal in all rows are not asked for.
         """
         if self.refusal:
             raise ValueError(self.refusal)
         named = [each for each in self.inputs if each.name]
         written = [each for each in self.inputs if not each.name and each.same is None]
-        if named and written:
+        if len(written) > (0 if named else 1):
             raise ValueError(
-                f"The scores depend on {', '.join(map(str, written))} too, for which X_new has no values: put it into "
-                "a pm.Data, and pass new values of all pm.Data by name."
+                f"The scores depend on {' and '.join(map(str, written))}{' too' * bool(named)}, for which X_new has no "
+                "values: put covariates and known offsets into pm.Data, and pass new values of all of them by name."
             )
-        if named or len(written) < 2:
-            return named or written
-        if not self.linear or any(len(each.shape) > 1 for each in written):
-            raise ValueError(
-                f"The scores depend on several constant arrays ({', '.join(map(str, written))}): put them into "
-                "pm.Data, and pass new values by name."
-            )
-        loads = {each: self.matrix[self._columns(each)] for each in written}
-        if any(not each.nnz for each in loads.values()):
-            raise ValueError(
-                "The model's scores have a constant offset besides X @ theta, which X_new does not contain: put the "
-                "covariates and the offset into pm.Data, and pass new values of both by name."
-            )
-        return sorted(written, key=lambda each: loads[each].indices.min())
-
-    def _columns(self, which: Input) -> list[int]:
-        """Return the rows of ``matrix`` for an input's columns."""
-        start = sum(each.size for each in self.inputs[: self.inputs.index(which)])
-        return list(range(start, start + which.size))
+        return named or written
 
     # -- scores ------------------------------------------------------------------------------------------------------
 
     def of_new_columns(self) -> tuple[list[Input], Any, FloatArray]:
-        """Return the inputs that vary by row, in their order, with ``matrix`` and ``constant`` of their columns alone.
+        """Return the inputs that vary by row, with ``matrix`` and ``constant`` of their columns alone.
 
         Inputs that are equal in all rows become part of the intercept. Refuses scores that are not linear.
         """
@@ -237,32 +194,26 @@ class ScoreFunction:
                 "pac.predict_scores(result, X_new), with model= for draws."
             )
         asked = self._asked()
+        varies = np.concatenate([*(np.full(each.size, each in asked) for each in self.inputs), [False]])
         held = [np.zeros(each.size) if each in asked else np.array(each.same or ()) for each in self.inputs]
-        chosen = sparse.eye_array(self.constant.size, format="csr")[[k for each in asked for k in self._columns(each)]]
+        chosen = sparse.eye_array(varies.size, format="csr")[varies]
         fold = sparse.vstack([chosen, sparse.csr_array(np.concatenate([*held, [1.0]])[None])], format="csr")
         return asked, fold @ self.matrix, fold @ self.constant
 
     def theta(self, posterior: Any) -> FloatArray:
         """Concatenate the variables' draws, in a Dataset, to coefficients ``(chain * draw, coefficients)``."""
-        draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-        found = [np.zeros((draws, 0))]
-        for name, shape in self.variables:
-            if name not in posterior:
-                raise ValueError(
-                    f"The posterior has no draws of {name}, which the scores depend on: keep it among the var_names."
-                )
-            value = posterior[name].transpose("chain", "draw", ...).values
-            if value.shape[2:] != shape:
-                raise ValueError(
-                    f"{name} has shape {value.shape[2:]} in these draws, and {shape} in the model that was fitted: the "
-                    "draws are of another model."
-                )
-            found.append(value.reshape(draws, -1).astype(np.float64))
-        return np.concatenate(found, axis=1)
+        return flat_draws(posterior, self.variables)
 
-    def weights(self, theta: FloatArray) -> FloatArray:
-        """Compute the weights of the columns, the intercept last, of a linear score: (draws, columns + 1)."""
-        return (self.matrix @ theta.T).T + self.constant
+    def agrees(self, other: ScoreFunction) -> bool:
+        """Return whether two linear score functions have the same inputs, and the same weights of their columns."""
+        if not (self.linear and other.linear and self.variables == other.variables):
+            return False
+        inputs = [[(each.name, each.shape) for each in function.inputs] for function in (self, other)]
+        labels = zip(self.inputs, other.inputs, strict=False)
+        if inputs[0] != inputs[1] or any(None not in (a.labels, b.labels) and a.labels != b.labels for a, b in labels):
+            return False
+        scale = 1e-8 * max(abs(self.matrix).max(), np.abs(self.constant).max())
+        return abs(self.matrix - other.matrix).max() <= scale and np.abs(self.constant - other.constant).max() <= scale
 
     def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray] | None:
         """Return design (rows, coefficients) and offset (rows,) with scores ``design @ theta + offset``.
@@ -282,7 +233,7 @@ class ScoreFunction:
                 f"Scores that are not linear in {names or 'X_new'} are computed by the model: pass model=, that of "
                 "these draws."
             )
-        weights = self.weights(theta)
+        weights = (self.matrix @ theta.T).T + self.constant
         return weights[:, :-1] @ rows.flat.T + weights[:, -1:]
 
     # -- storage -----------------------------------------------------------------------------------------------------
@@ -367,6 +318,25 @@ class ScoreFunction:
         return cls.from_dict(json.loads(zlib.decompressobj().decompress(whole.tobytes())))
 
 
+def flat_draws(posterior: Any, variables: Sequence[tuple[str, tuple[int, ...]]]) -> FloatArray:
+    """Concatenate the draws of variables, by name and shape, to a matrix ``(chain * draw, entries)``."""
+    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    found = [np.zeros((draws, 0))]
+    for name, shape in variables:
+        if name not in posterior:
+            raise ValueError(
+                f"The posterior has no draws of {name}, which the scores depend on: keep it among the var_names."
+            )
+        value = posterior[name].transpose("chain", "draw", ...).values
+        if value.shape[2:] != shape:
+            raise ValueError(
+                f"{name} has shape {value.shape[2:]} in these draws, and {shape} in the model that was fitted: the "
+                "draws are of another model."
+            )
+        found.append(value.reshape(draws, -1).astype(np.float64))
+    return np.concatenate(found, axis=1)
+
+
 def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | None = None) -> ScoreFunction:
     """Return the function of scores ``X @ theta``, with ``theta`` the variable ``name``."""
     size = math.prod(shape)
@@ -378,8 +348,7 @@ def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | Non
 # -- arrays and their labels -----------------------------------------------------------------------------------------
 
 
-# Values (rows, *shape) of an input, labels of the rows or None, and labels of groups not in the model by their codes
-Values = tuple[NDArray[Any], NDArray[Any] | None, dict[int, str]]
+Values = tuple[NDArray[Any], NDArray[Any] | None]  # (rows, *shape) of an input, and labels of the rows or None
 
 
 def _given_by_name(asked: list[Input], X_new: Mapping[str, Any]) -> dict[Input, Values]:
@@ -399,23 +368,12 @@ def _given_by_name(asked: list[Input], X_new: Mapping[str, Any]) -> dict[Input, 
     return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
 
 
-def _given_as_one(asked: list[Input], X_new: Any) -> dict[Input, Values]:
-    """Read one array with the columns of several arrays written into the model, one after the other."""
-    labels = [label for each in asked for label in each.labels or ()]
-    known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
-    whole = Input("", (sum(each.size for each in asked),), tuple(labels) if known else None)
-    array, index, _ = _read_values(whole, X_new)
-    parts = np.split(array, np.cumsum([each.size for each in asked])[:-1], axis=1)
-    return {each: (part.reshape(-1, *each.shape), index, {}) for each, part in zip(asked, parts, strict=True)}
-
-
 def _read_values(each: Input, values: Any) -> Values:
     """Read the values of one input, in whatever form they are given."""
     what = each.name or "X_new"
     columns, index, array = _take_apart(each, values)
-    unknown: dict[int, str] = {}
     if each.levels is not None:
-        array, unknown = _codes(each, array)
+        array = _codes(each, array)
     elif columns is not None and columns != list(range(len(columns))):  # the default of pandas
         array = array[..., _places(each, columns, what)]
     array = numeric_array(what, array)
@@ -440,7 +398,9 @@ def _read_values(each: Input, values: Any) -> Values:
         if (array != np.round(array)).any():
             raise ValueError(f"{what} holds whole numbers in the model, such as the codes of groups; got {values!r}.")
         array = array.astype(np.int64)
-    return array, index if index is not None and len(index) == len(array) else None, unknown
+        if outside := np.unique(array[(array < 0) | (array >= len(each.levels))]).tolist():
+            raise _no_such_groups(each, "codes", outside, f"0 to {len(each.levels) - 1}")
+    return array, index if index is not None and len(index) == len(array) else None
 
 
 def _take_apart(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[Any] | None, Any]:
@@ -500,14 +460,11 @@ def _no_names(what: str, names: Sequence[Any]) -> ValueError:
     )
 
 
-def _codes(each: Input, values: Any) -> tuple[NDArray[Any], dict[int, str]]:
-    """Return codes of groups, given as codes or as labels, and the labels that the model does not know, by code.
-
-    The code of such a label depends on the label alone: the same group has the same code in other rows.
-    """
+def _codes(each: Input, values: Any) -> NDArray[Any]:
+    """Return codes of groups, given as codes or as labels."""
     array = np.asarray(values)
     if array.dtype.kind not in "OUS":
-        return array, {}
+        return array
     levels = each.levels or ()
     if not any(isinstance(label, str) for label in levels):
         raise ValueError(
@@ -516,9 +473,18 @@ def _codes(each: Input, values: Any) -> tuple[NDArray[Any], dict[int, str]]:
         )
     code = {str(label): k for k, label in enumerate(levels)}
     given = [str(label) for label in array.ravel().tolist()]
-    unknown = {len(levels) + zlib.crc32(label.encode()): label for label in given if label not in code}
-    code |= {label: number for number, label in unknown.items()}
-    return np.array([code[label] for label in given]).reshape(array.shape), unknown
+    if unknown := sorted(set(given) - set(code)):
+        raise _no_such_groups(each, "labels", unknown, ", ".join(map(str, levels[:5])))
+    return np.array([code[label] for label in given]).reshape(array.shape)
+
+
+def _no_such_groups(each: Input, what: str, unknown: list[Any], known: str) -> ValueError:
+    shown = ", ".join(map(str, unknown[:5]))
+    return ValueError(
+        f"{each.name or 'X_new'} has {what} that the model has no coefficients for ({shown}): "
+        f"it has {len(each.levels or ())} groups, {known}. Give X_new only rows of these; for others draw coefficients "
+        "from their prior, by pm.sample_posterior_predictive."
+    )
 
 
 def _same_index(labelled: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:

@@ -182,7 +182,7 @@ class Path:
 # -- from a fit --------------------------------------------------------------------------------------------------------
 
 # Share of the particles of a bridge that start from the prior: weights are at most 1 / DEFENSIVE_SHARE times those from
-# the prior. Other values were not measured.
+# the prior. Doubled, log Z has 1.3 times the standard deviation (500 rows, benchmarks/constants.py); halved, the same.
 DEFENSIVE_SHARE = 0.05
 
 

@@ -55,7 +55,8 @@ from pymc_pacauc.smc.log_evidence import stage_variance
 from pymc_pacauc.smc.moves import MOVES, Proposal, Situation, adapt, choose_move, fit_stage, metropolis
 from pymc_pacauc.smc.paths import Energies, Path, Population
 
-COLLAPSED_ACCEPTANCE = 0.02  # share of accepted moves below which a stage is warned of; other values were not measured
+# Share of accepted moves below which a stage is warned of: a particle then moves once in fifty. Doubled, once in 25
+COLLAPSED_ACCEPTANCE = 0.02
 # Draws from the base for each particle, which the first stage weights. Doubled, a run from a fit takes a third longer,
 # for half the variance of its log evidence.
 AT_START = 4

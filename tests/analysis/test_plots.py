@@ -44,7 +44,7 @@ def test_precision_recall(fitted):
     axes = draw(pac.plots.plot_precision_recall(curve))
     assert axes.get_legend().get_texts()[0].get_text().startswith(f"{curve.attrs['average_precision']:.3f} (")
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), curve["precision"])
-    named = draw(pac.plots.plot_precision_recall({"EP": curve, "x": pac.precision_recall(X[:, 0], y)}, band=False))
+    named = draw(pac.plots.plot_precision_recall({"EP": curve, "x": pac.precision_recall(X[:, 0], y)}))
     assert [text.get_text()[:2] for text in named.get_legend().get_texts()] == ["EP", "x:"]
     grouped = pac.plots.plot_precision_recall(pac.precision_recall(X[:, 0], y, groups=np.arange(60) // 2))
     assert "over groups" in grouped.get_legend().get_title().get_text()
@@ -62,7 +62,6 @@ def test_roc(fitted):
     assert texts[0].startswith(f"EP: {curve.attrs['auc']:.3f} (")
     assert texts[1].startswith("SMC")
     assert axes.get_legend().get_title().get_text() == "AUC of the mean score\n(90% over rows)"
-    assert not draw(pac.plots.plot_roc(curve, band=False)).collections
     _, given = plt.subplots()
     assert pac.plots.plot_roc(pac.roc(X[:, 0], y), ax=given) is given
 
@@ -134,9 +133,6 @@ def test_marginals(fitted):
     _, approx, idata = fitted
     axes = draw(pac.plots.plot_marginals(approx, idata))
     assert [a.get_title() for a in axes] == ["theta[a]", "theta[b]", "theta[c]"]
-    assert len(draw(pac.plots.plot_marginals(approx, coefficients=["theta[b]"]))) == 1
-    with pytest.raises(ValueError, match="unknown names, theta"):
-        pac.plots.plot_marginals(approx, coefficients=["theta[z]"])
 
 
 def test_gamma_path(fitted):
@@ -168,10 +164,8 @@ def test_inclusion():
     probabilities = xr.DataArray([0.9, 0.2, 0.6], dims="gene", coords={"gene": ["u", "v", "w"]})
     axes = draw(pac.plots.plot_inclusion(probabilities))
     assert [text.get_text() for text in axes.get_yticklabels()] == ["u", "w", "v"]
-    axes = draw(pac.plots.plot_inclusion(np.linspace(0, 1, 50), most=5))
-    assert axes.get_title() == "5 largest of 50"
-    with pytest.raises(ValueError, match=r"names must be 3.* got 1"):
-        pac.plots.plot_inclusion(probabilities, names=["u"])
+    axes = draw(pac.plots.plot_inclusion(np.linspace(0, 1, 50)))
+    assert axes.get_title() == "40 largest of 50"
     with pytest.raises(ValueError, match=r"numbers in \[0, 1\]"):
         pac.plots.plot_inclusion([0.5, 1.5])
 

@@ -23,13 +23,13 @@ def of(X, y, columns, gamma=100.0, method="ep"):
 def test_the_table(data):
     X, y = data
     fits = {"one": of(X, y, 1), "all": of(X, y, 3)}
-    table = pac.compare(fits, prior=[0.2, 0.8])
+    table = pac.compare(fits)
     logs = table["log_evidence"]
     assert table.index[0] == logs.idxmax()
     risk = pac.empirical_risk(X[:, 0], y)  # one coefficient: its sign is all that matters
     assert logs["one"] == pytest.approx(np.log(0.5) + np.logaddexp(-100.0 * risk, -100.0 * (1.0 - risk)), abs=0.01)
     assert abs(logs["all"] - fits["all"].log_evidence) < 1.0  # EP's own is off by a few tenths
-    odds = np.exp(logs["one"] - logs["all"]) * 0.2 / 0.8
+    odds = np.exp(logs["one"] - logs["all"])
     assert table.loc["one", "probability"] / table.loc["all", "probability"] == pytest.approx(odds)
     assert table["auc_loss"].min() == 0
     assert (table["auc"] > 0.7).all()

@@ -155,18 +155,6 @@ def test_what_a_threshold_does_on_other_rows():
     assert (covered / 400 > 0.88).all()
 
 
-def test_a_draw_at_the_threshold_is_less_certain(rows):
-    draws, y = rows
-    chosen = pac.choose_threshold(draws, y, fpr=0.1)
-    width = np.diff([chosen.tpr_interval, chosen.tpr_of_draw_interval])
-    assert width[1] > 0.8 * width[0]
-    rates = (draws.reshape(-1, 120) > chosen.value)[:, y].mean(axis=1)
-    low, high = chosen.tpr_of_draw_interval
-    assert low < rates.mean() < high
-    alone = pac.choose_threshold(draws[0, 0], y, fpr=0.1)
-    assert alone.tpr_of_draw_interval == alone.tpr_interval
-
-
 def test_bad_rules_are_refused(rows):
     draws, y = rows
     for wrong in ({}, {"fpr": 0.1, "tpr": 0.9}):

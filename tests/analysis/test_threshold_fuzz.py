@@ -37,23 +37,20 @@ def close():
     data=small(columns=2),
     method=st.sampled_from(["ep", "vb"]),
     order=st.permutations([1.0, 0.1, 5.0]),
-    share=st.floats(0.05, 0.95),
 )
-def test_models_side_by_side(data, method, order, share):
+def test_models_side_by_side(data, method, order):
     """Evidence and odds are the fits'; the order they come in does not matter; another gamma is refused."""
     X, y, gamma, _ = data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         fits = {f"sd {sd}": fit(linear_gaussian_problem(X, y, gamma, prior_covariance=sd**2), method) for sd in order}
-        prior = dict(zip(fits, [share, 1 - share, 0.5], strict=True))
-        table = pac.compare(fits, prior=list(prior.values()), folds=2)
-        turned = {name: fits[name] for name in reversed(fits)}
-        again = pac.compare(turned, prior=[prior[name] for name in turned], folds=2)
+        table = pac.compare(fits, folds=2)
+        again = pac.compare({name: fits[name] for name in reversed(fits)}, folds=2)
         other = fit(linear_gaussian_problem(X, y, 2 * gamma), method)
     logs = np.array([as_result(fits[name]).evidence.estimate for name in table.index])
     np.testing.assert_array_equal(table["log_evidence"], logs)
     np.testing.assert_array_equal(logs, np.sort(logs)[::-1])
-    np.testing.assert_allclose(table["probability"], softmax(logs + np.log([prior[name] for name in table.index])))
+    np.testing.assert_allclose(table["probability"], softmax(logs))
     columns = ["log_evidence", "probability", "auc", "auc_loss", "certified_auc"]
     np.testing.assert_allclose(again.loc[table.index, columns], table[columns], atol=1e-12)
     assert table["auc"].between(0, 1).all()

@@ -10,7 +10,6 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
-from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.model.gp import predict_gp
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.score_function import predictive_model
@@ -116,60 +115,25 @@ def test_prediction_at_training_points_and_far_away():
 
 
 def test_prediction_by_the_textbook_formula():
-    rng = np.random.default_rng(0)
-    root = rng.standard_normal((5, 5))
-    K = root @ root.T + np.eye(5)
-    X, y = rng.standard_normal((5, 4)), [1, 0, 1, 0, 0]
-    posterior = fitting.fit(linear_gaussian_problem(X, y, 3.0)).posterior
-    cross, new, offset = rng.standard_normal((5, 3)), 9 * np.eye(3), rng.standard_normal(5)
-    inverse, V = np.linalg.inv(K), X @ posterior.covariance @ X.T
-    scores = TrainingScores(np.linalg.cholesky(K), X, offset, posterior)
-    mean, variance = predict_scores_at(scores, cross, np.diagonal(new))
-    np.testing.assert_allclose(mean, cross.T @ inverse @ (X @ posterior.mean + offset))
-    covariance = new - cross.T @ (inverse - inverse @ V @ inverse) @ cross
-    np.testing.assert_allclose(variance, np.diagonal(covariance))
-
-
-@pytest.mark.parametrize("reparameterize", [True, False])
-def test_kernel_gradients_against_finite_differences(reparameterize):
-    X, y = ring_data(40)
+    """Of a process beside a linear term: the scores are not the process alone, and are correlated with the term."""
+    X, y = ring_data(30)
+    cov, new = pm.gp.cov.Matern32(2, ls=1.3), X[:3] + 0.2
     with pm.Model() as model:
-        ls, amplitude = pm.Data("ls", [1.0, 1.6]), pm.Data("amplitude", 1.3)
-        gp = pm.gp.Latent(cov_func=amplitude**2 * pm.gp.cov.Matern52(2, ls=ls))
-        scores = gp.prior("scores", X=X, reparameterize=reparameterize)
-        pac.AUCPotential("auc", scores, y, gamma=40.0)
-    gradient = fit(model, tolerance=1e-10).evidence_gradient(gp, ["ls", "amplitude"])
-    np.testing.assert_allclose(gradient["ls"], differences(model, "ls"), atol=2e-5)
-    assert abs(gradient["amplitude"]) < 1e-5  # the risk does not see the scale
-
-
-def test_kernel_gradients_of_a_lengthscale_and_of_an_amplitude_that_matters():
-    X, y = ring_data(40)
-    with pm.Model() as model:
-        ls, amplitude = pm.Data("ls", 1.2), pm.Data("amplitude", 0.7)
-        curved = amplitude**2 * pm.gp.cov.ExpQuad(2, ls=ls)
-        gp = pm.gp.Latent(cov_func=curved + pm.gp.cov.Linear(2, c=np.zeros(2)))
-        pac.AUCPotential("auc", gp.prior("scores", X=X), y, gamma=40.0)
-    gradient = fit(model, tolerance=1e-10).evidence_gradient(gp, ["ls", "amplitude"])
-    for name in ("ls", "amplitude"):
-        assert abs(gradient[name]) > 0.05
-        np.testing.assert_allclose(gradient[name], differences(model, name), atol=2e-5)
-
-
-def differences(model, name, step=1e-3):
-    """Central differences of the log evidence in each entry of a ``pm.Data``."""
-    value = model[name].get_value()
-    slopes = np.zeros(value.shape)
-    for index in np.ndindex(value.shape):
-        ends = []
-        for sign in (1.0, -1.0):
-            moved = np.array(value)
-            moved[index] += sign * step
-            model[name].set_value(moved)
-            ends.append(fit(model, tolerance=1e-10).log_evidence)
-        slopes[index] = (ends[0] - ends[1]) / (2 * step)
-    model[name].set_value(value)
-    return slopes
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(0.7), cov_func=cov)
+        scores = gp.prior("scores", X=X, reparameterize=False)
+        pac.AUCPotential("auc", scores + X @ pm.Normal("b", size=2), y, gamma=30.0)
+    approx = fit(model)
+    part = approx.source.parts["scores"]
+    V, m = approx.posterior.covariance[part, part], approx.posterior.score_mean[part]
+    K, cross = cov(X).eval() + 1e-6 * np.eye(30), cov(X, new).eval()
+    inverse = np.linalg.inv(K)
+    found = pac.predict_scores(approx, new, gp=gp, summary=True)
+    np.testing.assert_allclose(found["mean"], 0.7 + cross.T @ inverse @ (m - 0.7), rtol=1e-6)
+    variance = cov(new).eval() - cross.T @ (inverse - inverse @ V @ inverse) @ cross
+    np.testing.assert_allclose(found["sd"] ** 2, np.diagonal(variance), rtol=1e-6)
+    draws = pac.predict_scores(approx, new, gp=gp, draws=4000, random_seed=1)
+    np.testing.assert_allclose(draws.var(("chain", "draw")), np.diagonal(variance), rtol=0.15)
+    np.testing.assert_allclose(draws["mean_score"], found["mean"], rtol=1e-6)
 
 
 def test_an_approximation_outlives_changes_of_its_model():
@@ -187,8 +151,9 @@ def test_an_approximation_outlives_changes_of_its_model():
         weighted = approx.importance_sample(400, random_seed=1).idata
         assert idata["constant_data"]["X"].shape == X.shape
         assert set(idata["posterior"].data_vars) == {"scores_rotated_", "scores", "auc_risk"}
-        found = [predicted["mean"], predicted["sd"], approx.evidence_gradient(gp, "ls")["ls"]]
-        return found + [draws["posterior"]["scores"].values for draws in (idata, weighted)]
+        return [predicted["mean"], predicted["sd"]] + [
+            draws["posterior"]["scores"].values for draws in (idata, weighted)
+        ]
 
     before = results()
     with model:
@@ -207,17 +172,6 @@ def test_an_approximation_outlives_changes_of_its_model():
         assert approx.source.function(gp.f)(approx.posterior.mean[None])[0].shape == (1, 40)
     with pytest.raises(ValueError, match="depends on new, which the model did not have"):
         approx.source.function(new)
-
-
-def test_only_float_data_has_a_gradient():
-    X, y = ring_data(20)
-    model, gp = gp_model(X, y)
-    with model:
-        pm.Data("count", np.array(3))
-        pm.Normal("other")
-    approx = fit(model)
-    with pytest.raises(ValueError, match=r"pm\.Data of floating-point numbers"):
-        approx.evidence_gradient(gp, "count")
 
 
 def test_hsgp_goes_through_the_linear_engine_without_large_arrays():

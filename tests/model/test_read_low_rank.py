@@ -12,7 +12,7 @@ from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.model.inference import approximate
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
-from tests.model.test_gp import differences, fit, ring_data
+from tests.model.test_gp import ring_data
 
 N = 150
 
@@ -53,25 +53,17 @@ def test_few_features_are_the_process(method, reparameterize):
     np.testing.assert_allclose(few_scores["sd"], full_scores["sd"], atol=2e-3 + error)
 
 
-def test_kernel_gradients_of_few_features():
-    model, gp = model_of()
-    few = fit(model, tolerance=1e-10)
-    assert few.fit.problem.scores.reduced.pivots is not None
-    gradient = few.evidence_gradient(gp, "ls")["ls"]
-    np.testing.assert_allclose(gradient, differences(model, "ls"), atol=2e-5)
-    full = whole(model, tolerance=1e-10).evidence_gradient(gp, "ls")["ls"]
-    np.testing.assert_allclose(gradient, full, atol=2e-3)
-
-
 @pytest.mark.slow
 def test_evidence_is_maximised_the_same_way():
     """At the maximum found with few features the evidence of all directions has no slope either."""
-    model, gp = model_of(n=100)
+    model, _ = model_of(n=100)
     few = pac.maximize_evidence(model, over=["ls"], progressbar=False)
     model["ls"].set_value(few.values["ls"])
     full = whole(model, tolerance=1e-10)
     assert few.log_evidence == pytest.approx(full.log_evidence, abs=2e-3)
-    np.testing.assert_allclose(full.evidence_gradient(gp, "ls")["ls"], 0.0, atol=0.05)
+    for factor in (0.95, 1.05):
+        model["ls"].set_value(factor * few.values["ls"])
+        assert whole(model, tolerance=1e-10).log_evidence < full.log_evidence + 1e-3
 
 
 def test_rough_kernels_and_linear_models_keep_all_directions():

@@ -89,11 +89,17 @@ def test_several_inputs_and_what_is_the_same_in_every_row(tmp_path):
     np.testing.assert_allclose(sd, expected["sd"], rtol=1e-9)
 
 
-def test_arrays_written_into_the_model_in_the_order_of_prediction(tmp_path):
-    with pm.Model():
-        b, c = pm.Normal("b", shape=2), pm.Normal("c")
-        pac.AUCPotential("auc", X[:, 2] * c - X[:, :2] @ b, y, gamma=20.0)
-        approx = pm.fit(method=pac.EP(), progressbar=False)
+def test_columns_in_the_order_of_the_data(tmp_path):
+    """Whatever the order of the coefficients; several arrays written into the model have none, and are refused."""
+    for held in (False, True):
+        with pm.Model():
+            rows = pm.Data("X", X) if held else X
+            b, c = pm.Normal("b", shape=2), pm.Normal("c")
+            pac.AUCPotential("auc", rows[:, 2] * c - rows[:, :2] @ b, y, gamma=20.0)
+            approx = pm.fit(method=pac.EP(), progressbar=False)
+        if not held:
+            with pytest.raises(ValueError, match=r"for which X_new has no values: put .* into pm\.Data"):
+                pac.export(approx)
     pac.export(approx, tmp_path / "score.json")
     expected = pac.predict_scores(approx, NEW, summary=True)
     np.testing.assert_allclose(scored(tmp_path / "score.json")[0], expected["mean"], **CLOSE)

@@ -59,7 +59,7 @@ def draw_curves(
     axes: Any,
     named: Mapping[str, xr.Dataset],
     variable: str,
-    limits: tuple[str, str] | None,
+    limits: tuple[str, str],
     *,
     measure: str = "",
     step: str | None = None,
@@ -73,17 +73,15 @@ def draw_curves(
             value, lower, upper = (curve.attrs[f"{measure}{end}"] for end in ("", "_lower", "_upper"))
             name = f"{name}{': ' if name else ''}{value:.3f} ({lower:.3f} to {upper:.3f})"
         at = curve[curve[variable].dims[0]]
-        band = None if limits is None else [curve[each] for each in limits]
         line = {"color": COLORS[k % len(COLORS)], "linestyle": LINES[k % len(LINES)], "label": name}
-        draw_band(axes, at, curve[variable], band, step=step, **line)
+        draw_band(axes, at, curve[variable], [curve[each] for each in limits], step=step, **line)
 
 
 def draw_band(
     axes: Any, x: Any, middle: Any, limits: Any, *, color: str = BLUE, step: str | None = None, **line: Any
 ) -> None:
-    """Draw a line and, if there are ``limits``, the band between these; with ``step``, as staircases."""
-    if limits is not None:
-        axes.fill_between(x, *limits, step=step, color=color, alpha=0.15, linewidth=0)
+    """Draw a line and the band between ``limits``; with ``step``, as staircases."""
+    axes.fill_between(x, *limits, step=step, color=color, alpha=0.15, linewidth=0)
     axes.plot(x, middle, drawstyle=f"steps-{step}" if step else "default", color=color, **line)
 
 

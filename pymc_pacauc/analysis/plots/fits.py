@@ -14,14 +14,15 @@ from pymc_pacauc.analysis.gamma_path import tempering_path
 from pymc_pacauc.analysis.plots import canvas
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREEN, GREY, ORANGE, VERMILION, new_axes
 from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN
-from pymc_pacauc.analysis.summary import flat_draws, inclusion_probability
+from pymc_pacauc.analysis.summary import inclusion_probability
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.results import as_result, dataset_of
 from pymc_pacauc.numerics import DRAWS
+from pymc_pacauc.problem.score_function import flat_draws
 
 
-def plot_marginals(approx: Any, idata: Any = None, *, coefficients: Sequence[str] | None = None, ax: Any = None) -> Any:
+def plot_marginals(approx: Any, idata: Any = None, *, ax: Any = None) -> Any:
     """Draw the marginals of the coefficients: the approximation as a line over the density of draws.
 
     Parameters
@@ -30,22 +31,18 @@ def plot_marginals(approx: Any, idata: Any = None, *, coefficients: Sequence[str
         Result of ``pm.fit(method=pac.EP())``.
     idata : InferenceData or DataTree, optional
         Draws of the same model to compare with, for example by tempering SMC.
-    coefficients : sequence of str, optional
-        Which to show, by their labels, such as ``"theta[glu]"``; by default the first forty.
     ax : matplotlib Axes or sequence of them, optional
         One axes for each coefficient; by default a new figure.
 
     Returns
     -------
     ndarray of matplotlib Axes
-        One for each coefficient (the layout of the paper's Figure 1).
+        One for each coefficient, at most forty (the layout of the paper's Figure 1).
 
     Raises
     ------
     TypeError
         If ``approx`` is not an approximation, or ``idata`` are not draws.
-    ValueError
-        If ``coefficients`` has an unknown name.
 
     See Also
     --------
@@ -75,22 +72,19 @@ def plot_marginals(approx: Any, idata: Any = None, *, coefficients: Sequence[str
             f"plot_marginals(approx, idata); got {type(approx).__name__}. For draws alone use az.plot_forest."
         )
     names = approx.source.names
-    labels = coefficient_labels(approx.model, names)
-    shown = labels[:MOST_SHOWN] if coefficients is None else list(coefficients)
-    unknown = [label for label in shown if label not in labels]
-    if unknown:
-        raise ValueError(f"coefficients has unknown names, {', '.join(unknown)}; there are {', '.join(labels[:20])}.")
+    labels = coefficient_labels(approx.model, names)[:MOST_SHOWN]
     posterior = None if idata is None else dataset_of(idata, "posterior")
     if idata is not None and posterior is None:
         given = type(idata).__name__
         raise TypeError(f"idata must be draws, the result of pm.sample() or approx.sample(); got {given}.")
-    draws = None if posterior is None else flat_draws(posterior, names)
-    axes = canvas.panels(ax, len(shown), 2.7, 2.4)
+    draws = (
+        None if posterior is None else flat_draws(posterior, list(zip(names, approx.source.layout.shapes, strict=True)))
+    )
+    axes = canvas.panels(ax, len(labels), 2.7, 2.4)
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     gaussian = approx.posterior is approx.fit.posterior
     own = None if gaussian else approx.posterior.draw(DRAWS, np.random.default_rng(0))
-    for axis, label in zip(axes, shown, strict=True):
-        k = labels.index(label)
+    for k, (axis, label) in enumerate(zip(axes, labels, strict=True)):
         ends = [mean[k] - 4 * sd[k], mean[k] + 4 * sd[k]]
         inside = np.array([]) if draws is None else draws[:, k]
         grid = np.linspace(min([*ends, *inside]), max([*ends, *inside]), 300)
@@ -107,30 +101,26 @@ def plot_marginals(approx: Any, idata: Any = None, *, coefficients: Sequence[str
     return axes
 
 
-def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None) -> Any:
+def plot_inclusion(result: Any, *, ax: Any = None) -> Any:
     """Draw the inclusion probabilities of a spike-and-slab fit, largest first.
 
     Parameters
     ----------
     result : approximation, draws or array_like
         An approximation or draws of a model with a :func:`~pymc_pacauc.SpikeSlab` variable, or the probabilities
-        (array, DataArray or Series).
-    names : sequence of str, optional
-        Names of the coefficients; by default their coordinates or numbers.
-    most : int, default 30
-        How many to show.
+        (array, DataArray, or Series with the names of the coefficients as index).
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
     Returns
     -------
     matplotlib Axes
-        With a bar for each coefficient.
+        With a bar for each coefficient, at most forty.
 
     Raises
     ------
     ValueError
-        If probabilities are not in [0, 1], or ``names`` are not as many.
+        If probabilities are not in [0, 1].
 
     See Also
     --------
@@ -142,29 +132,25 @@ def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int
     >>> import pymc_pacauc as pac
     >>> import matplotlib.pyplot as plt
     >>> fig, ax = plt.subplots(figsize=(5, 2.5), layout="constrained")
-    >>> ax = pac.plots.plot_inclusion([0.1, 0.9, 0.4], names=["a", "b", "c"], ax=ax)
+    >>> ax = pac.plots.plot_inclusion({"a": 0.1, "b": 0.9, "c": 0.4}, ax=ax)
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['b', 'c', 'a']
     """
     found = _probabilities(result)
-    values, labels = found.to_numpy(), np.asarray(found.index if names is None else list(names)).astype(str)
-    if labels.size != values.size:
-        raise ValueError(f"names must be {values.size}, one for each probability; got {labels.size}.")
-    order = np.argsort(-values, kind="stable")[:most]
-    [axes] = new_axes(ax, figsize=(5.5, 0.24 * order.size + 1.0))
-    rows = np.arange(order.size)
-    colors = [BLUE if values[k] >= 0.5 else GREY for k in order]
-    axes.hlines(rows, 0, values[order], color=colors, linewidth=2)
-    axes.scatter(values[order], rows, color=colors, s=28, zorder=3)
+    shown = found.sort_values(ascending=False, kind="stable")[:MOST_SHOWN]
+    [axes] = new_axes(ax, figsize=(5.5, 0.24 * shown.size + 1.0))
+    rows, colors = np.arange(shown.size), np.where(shown >= 0.5, BLUE, GREY)
+    axes.hlines(rows, 0, shown, color=colors, linewidth=2)
+    axes.scatter(shown, rows, color=colors, s=28, zorder=3)
     axes.axvline(0.5, color=BLACK, linewidth=0.8, linestyle="--")
-    axes.set(yticks=rows, yticklabels=labels[order], xlim=(0, 1.02), xlabel="probability of inclusion")
+    axes.set(yticks=rows, yticklabels=shown.index.astype(str), xlim=(0, 1.02), xlabel="probability of inclusion")
     axes.invert_yaxis()
-    if values.size > order.size:
-        axes.set_title(f"{order.size} largest of {values.size}", fontsize="medium")
+    if found.size > shown.size:
+        axes.set_title(f"{shown.size} largest of {found.size}", fontsize="medium")
     return axes
 
 
-def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None) -> Any:
+def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, ax: Any = None) -> Any:
     """Draw coefficients against the spike's variance, circled where included (the paper's Figure 3).
 
     Parameters
@@ -174,15 +160,13 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
         ``inclusion_probability`` over (v0, coefficient).
     names : sequence of str, optional
         Names of the coefficients.
-    most : int, default 7
-        How many coefficients to name and colour at most: those included anywhere, for most of the path first.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
     Returns
     -------
     matplotlib Axes
-        With a line for each coefficient.
+        With a line for each coefficient; at most seven of those included anywhere are named and coloured.
 
     Raises
     ------
@@ -213,7 +197,7 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
     [axes] = new_axes(ax, figsize=(7.0, 4.6))
     weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
     included = [k for k in np.argsort(-weight, kind="stable") if (probabilities[:, k] >= 0.5).any()]
-    named = np.array(included[: min(most, len(COLORS))])
+    named = np.array(included[: len(COLORS)])
     for k in range(values.shape[1]):
         chosen = np.flatnonzero(named == k)
         color = COLORS[chosen[0]] if chosen.size else GREY

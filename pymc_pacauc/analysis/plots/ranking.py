@@ -24,15 +24,13 @@ from pymc_pacauc.problem.additive_features import LEVELS
 MOST_SHOWN = 40  # columns or coefficients, the largest, in figures and tables: what fits on a page; doubled, two pages
 
 
-def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
+def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, ax: Any = None) -> Any:
     """Draw ROC curves of mean scores, with their bands over rows.
 
     Parameters
     ----------
     curves : Dataset or mapping of str to Dataset
         Result of :func:`~pymc_pacauc.roc`, or several of them by name.
-    band : bool, default True
-        Show the pointwise band.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
@@ -65,7 +63,7 @@ def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True
     named = named_curves(curves, "", "roc", "tpr")
     [axes] = canvas.new_axes(ax, figsize=(5.2, 5.2))
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
-    draw_curves(axes, named, "tpr", ("tpr_lower", "tpr_upper") if band else None, measure="auc")
+    draw_curves(axes, named, "tpr", ("tpr_lower", "tpr_upper"), measure="auc")
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
     axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({_uncertain(named)})")
     return axes
@@ -77,15 +75,13 @@ def _uncertain(named: Mapping[str, xr.Dataset]) -> str:
     return f"{attrs['ci_prob']:.0%} over {'groups' if attrs['n_groups'] else 'rows'}"
 
 
-def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
+def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, ax: Any = None) -> Any:
     """Draw precision-recall curves of mean scores, with their bands over rows.
 
     Parameters
     ----------
     curves : Dataset or mapping of str to Dataset
         Result of :func:`~pymc_pacauc.precision_recall`, or several of them by name.
-    band : bool, default True
-        Show the pointwise band.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
@@ -117,7 +113,7 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     """
     named = named_curves(curves, "", "precision_recall", "precision")
     [axes] = canvas.new_axes(ax, figsize=(7.6, 4.6))
-    limits = ("precision_lower", "precision_upper") if band else None
+    limits = ("precision_lower", "precision_upper")
     draw_curves(axes, named, "precision", limits, measure="average_precision", step="pre")
     for curve in named.values():
         axes.axhline(curve.attrs["event_rate"], color=GREY, linewidth=0.8, linestyle=":")
@@ -127,15 +123,13 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     return axes
 
 
-def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
+def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, ax: Any = None) -> Any:
     """Draw net benefit against the probability at which one is indifferent, beside acting on every row and on none.
 
     Parameters
     ----------
     curves : Dataset or mapping of str to Dataset
         Result of :func:`~pymc_pacauc.decision_curve`, or several of them by name.
-    band : bool, default True
-        Show the band over rows.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
@@ -170,13 +164,13 @@ def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: 
     at = first["probability"]
     axes.axhline(0.0, color=BLACK, linewidth=0.9, label="nobody")
     axes.plot(at, first["treat_all"], color=GREY, linewidth=0.9, label="everybody")
-    draw_curves(axes, named, "net_benefit", ("lower", "upper") if band else None)
-    top = max(float(curve["upper" if band else "net_benefit"].max()) for curve in named.values())
+    draw_curves(axes, named, "net_benefit", ("lower", "upper"))
+    top = max(float(curve["upper"].max()) for curve in named.values())
     axes.set(xlabel="probability at which one is indifferent", ylabel="net benefit (true positives per row)")
     axes.set_xlim(0, 1)
     if top > 0.0:  # elsewhere no rule is better than nobody: all that there is, is shown
         axes.set_ylim(-0.15 * top, 1.05 * top)
-    axes.legend(frameon=False, title=_uncertain(named) if band else None)
+    axes.legend(frameon=False, title=_uncertain(named))
     return axes
 
 

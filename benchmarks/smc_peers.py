@@ -68,45 +68,70 @@ def particles_smc(X, y, gamma, wastefree, length):
     return run
 
 
-def blackjax_smc(X, y, gamma, moves=10):
+def blackjax_smc(X, y, gamma, scheme, length):
+    """Adaptive tempering, waste-free or persistent sampling, with ``length`` moves (states of a chain, if waste-free).
+
+    Random walks of 2.38^2 / d times the particles' covariance, as its documentation tunes them; JAX calls the risk's
+    kernel for all particles at once, a tenth of the time of its own sort.
+    """
+    from functools import partial
+
     import blackjax
     import jax
     import jax.numpy as jnp
     from blackjax.mcmc import random_walk
     from blackjax.smc import resampling
+    from blackjax.smc.waste_free import waste_free_smc
 
-    from pymc_pacauc.model.jax_dispatch import jax_funcify_auc_risk
-    from pymc_pacauc.model.op import AUCRisk
-
-    d, design, labels = X.shape[1], jnp.asarray(X), jnp.asarray(y)
-    risk = jax_funcify_auc_risk(AUCRisk(ties="half"))
+    d, most = X.shape[1], 100  # stages, room for which persistent sampling asks
+    risk = LinearRisk(np.ascontiguousarray(X), linear_gaussian_problem(X, y, 1.0).pairs)
     step = random_walk.build_additive_step()
+
+    def of_all(theta):
+        return risk(np.ascontiguousarray(np.atleast_2d(theta))).reshape(np.shape(theta)[:-1])
+
+    def log_likelihood(theta):
+        number = jax.ShapeDtypeStruct((), theta.dtype)
+        return -gamma * jax.pure_callback(of_all, number, theta, vmap_method="expand_dims")
 
     def move(key, state, logdensity, factor):
         return step(key, state, logdensity, lambda k, x: factor @ jax.random.normal(k, x.shape))
 
-    kernel = blackjax.smc.adaptive_tempered.build_kernel(
-        lambda theta: -0.5 * theta @ theta,
-        lambda theta: -gamma * risk(design @ theta, labels),
+    persistent = scheme == "persistent"
+    module = blackjax.smc.adaptive_persistent_sampling if persistent else blackjax.smc.adaptive_tempered
+    kernel = module.build_kernel(
+        lambda theta: -0.5 * theta @ theta - 0.5 * d * jnp.log(2.0 * jnp.pi),
+        log_likelihood,
         move,
         random_walk.init,
         resampling.systematic,
-        0.5,
+        3.0 if persistent else 0.5,  # the ESS to keep: its defaults
+        **({"update_strategy": waste_free_smc(PARTICLES, length)} if scheme == "waste-free" else {}),
     )
-    stage = jax.jit(lambda key, state, factor: kernel(key, state, moves, {"factor": factor[None]}))
+    moves = None if scheme == "waste-free" else length
 
-    def run(seed, stages=None):
-        key = jax.random.key(seed)
-        key, first = jax.random.split(key)
-        state = blackjax.smc.tempered.init(jax.random.normal(first, (PARTICLES, d)))
-        log_evidence = 0.0
-        while float(state.tempering_param) < 1.0 and stages != 0:
+    @jax.jit
+    def stage(key, state):
+        factor = jnp.linalg.cholesky(2.38**2 / d * jnp.cov(state.particles.T) + 1e-9 * jnp.eye(d))
+        return kernel(key, state, moves, {"factor": factor[None]})
+
+    init = partial(module.init, loglikelihood_fn=log_likelihood, n_schedule=most) if persistent else module.init
+
+    def run(seed, stages=most):
+        key, first = jax.random.split(jax.random.key(seed))
+        state, log_evidence = init(jax.random.normal(first, (PARTICLES, d))), 0.0
+        for _ in range(stages):
             key, now = jax.random.split(key)
-            factor = jnp.linalg.cholesky(2.38**2 / d * jnp.cov(state.particles.T) + 1e-9 * jnp.eye(d))
-            state, info = stage(now, state, factor)
-            log_evidence += float(info.log_likelihood_increment)
-            stages = None if stages is None else stages - 1
-        return np.asarray(state.particles.mean(axis=0)), log_evidence
+            state, info = stage(now, state)
+            if not persistent:
+                log_evidence += float(info.log_likelihood_increment)
+            if float(state.tempering_param) >= 1.0:
+                break
+        if not persistent:
+            return np.asarray(state.weights @ state.particles), log_evidence
+        weights = np.asarray(state.persistent_weights)
+        mean = np.einsum("ij,ijk->k", weights / weights.sum(), np.asarray(state.persistent_particles))
+        return mean, float(state.log_Z)
 
     run(0, stages=1)  # compiles
     return run

@@ -284,11 +284,14 @@ def _cubic(p, t):
 
 @kernel(fastmath=FAST, no_cpython_wrapper=True)
 def row_sites(
-    row, i, mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j,
+    row, i, columns, root, mean_i, square_i, weight_i, mean_j, square_j, weight_j,
     gamma, largest, middle, scale, table, lower, per_unit, tie_cost,
-    k_column, h_column, totals, listed, weight, inverse, position,
+    k_column, h_column, totals, listed, times, weight, inverse, position,
 ):  # fmt: skip
-    """Overwrite ``row[j] = t_i . t_j``, (n_j,), by K_ij; return sum_j K_ij and sum_j h_ij.
+    """Overwrite ``row[j] = t_i . t_j``, j = ``columns``, (n_j,), by K_ij; return sum_j K_ij and sum_j h_ij.
+
+    Adds to ``totals`` the weight of wrong pairs, log constants, and the numbers of tied and of listed pairs; these are
+    in none of the sums, and entered in ``listed`` as (i, j, variance, weight, ``times``) while there is room.
 
     ``weight``, ``inverse`` and ``position`` are room to work in: a loop for each, without branches, is what a compiler
     can do several at a time. With ``weight_j`` None, which numba compiles apart, all pairs of the row have the weight
@@ -311,8 +314,9 @@ def row_sites(
             of_pair = weight_i if weight_j is None else weight[j]
             if variance <= CANCELLED * size:
                 variance = 0.0
-                for k in range(root_i.size):
-                    variance += (root_i[k] - root_j[j, k]) ** 2
+                for k in range(root.shape[1]):
+                    between = root[i, k] - root[columns[j], k]
+                    variance += between * between
                 inverse[j] = variance
             if variance <= TIED * size:  # equal rows: the difference of the scores is their offsets' alone
                 cost = 1.0 if difference < 0.0 else 0.0
@@ -323,7 +327,10 @@ def row_sites(
                 totals[1] -= gamma * of_pair * cost
                 inverse[j] = 1e300
             elif variance <= NEAR * size or gamma * of_pair > largest:
-                listed.append((float(i), float(j), variance, of_pair, 1.0))
+                if totals[3] < listed.shape[0]:
+                    entry = listed[int(totals[3])]
+                    entry[0], entry[1], entry[2], entry[3], entry[4] = i, columns[j], variance, of_pair, times
+                totals[3] += 1.0
                 inverse[j] = 1e300
     for j in range(row.size):
         inverse[j] = 1.0 / math.sqrt(inverse[j])
@@ -359,60 +366,105 @@ def row_sites(
     return k_sum, h_sum
 
 
-@kernel(no_cpython_wrapper=True)
-def add_rows(total, rows, values):
-    """Add ``values``, (m, size), to the ``rows``, (m,), of ``total``.
+# numba compiles on first use, which a new user waits for. Most of that time goes into each function of NumPy, operation
+# on whole arrays, list and layout of an array: so Python makes the arrays, and loops are written out.
 
-    In loops, since ``total[i] += values[k]`` brings along numba's messages about shapes, seconds to compile.
-    """
+
+@kernel(no_cpython_wrapper=True)
+def _take_rows(values, rows, out):
     for place in range(rows.size):
         for k in range(values.shape[1]):
-            total[rows[place], k] += values[place, k]
+            out[place, k] = values[rows[place], k]
+
+
+@kernel(no_cpython_wrapper=True)
+def _add_rows(total, rows, values, times):
+    for place in range(rows.size):
+        for k in range(values.shape[1]):
+            total[rows[place], k] += times * values[place, k]
+
+
+@kernel(no_cpython_wrapper=True)
+def _multiply(a, b, out):
+    np.dot(a, b, out)
 
 
 @kernel
-def part_sites(
+def _add_part(
     positive, row_weights, first_row, negative, column_weights, first_column, times, mean, square, root, z, both,
     gamma, largest, middle, scale, table, lower, per_unit, tie_cost,
+    k_point, h_point, kz, totals, listed, of_pair, root_i, root_j, z_i, z_j, of_column,
 ):  # fmt: skip
-    """Sum K and h over the partners of each member, (members,), h with a minus for negatives, for all blocks of a part.
-
-    Also returns the sums of K z, z (members, size), over the partners of each positive, or of ``both`` sides; the
-    totals (weight of wrong pairs, log constants, number of tied pairs); and the pairs that are in none of these sums,
-    as rows (i, j, variance, weight, times). The first arguments are those of a :class:`Part`.
-    """
-    k_point, h_point, kz = np.zeros(mean.size), np.zeros(mean.size), np.zeros(z.shape)
-    totals = np.zeros(3)
-    listed = [(0.0, 0.0, 0.0, 0.0, 0.0)]
+    """Add the sums of :func:`part_sites` to the arrays from ``k_point`` on; those after ``listed`` are room."""
+    mean_j, square_j, k_column, h_column = of_column[0], of_column[1], of_column[2], of_column[3]
     for block in range(first_row.size - 1):
         rows = positive[first_row[block] : first_row[block + 1]]
         columns = negative[first_column[block] : first_column[block + 1]]
         weight_j = None if column_weights is None else column_weights[first_column[block] : first_column[block + 1]]
-        mean_j, square_j, root_j, z_j = mean[columns], square[columns], root[columns], z[columns]
-        k_column, h_column = np.zeros(columns.size), np.zeros(columns.size)
-        weight, inverse, position = np.empty(columns.size), np.empty(columns.size), np.empty(columns.size)
-        cross = np.dot(root[rows], root_j.T)  # t_i . t_j, which is overwritten by K
-        own_totals = np.zeros(3)
-        for place in range(rows.size):
-            i, before = rows[place], len(listed)
+        height, width, count = rows.size, columns.size, times[block]
+        cross = of_pair[0, : height * width].reshape((height, width))  # t_i . t_j, which is overwritten by K
+        for j in range(width):
+            mean_j[j], square_j[j], k_column[j], h_column[j] = mean[columns[j]], square[columns[j]], 0.0, 0.0
+        _take_rows(root, rows, root_i)
+        _take_rows(root, columns, root_j)
+        np.dot(root_i[:height], root_j[:width].T, cross)
+        totals[1, 0] = totals[1, 1] = totals[1, 2] = 0.0
+        for place in range(height):
+            i = rows[place]
             k_sum, h_sum = row_sites(
-                cross[place], i, mean[i], square[i], root[i], row_weights[first_row[block] + place],
-                mean_j, square_j, root_j, weight_j,
+                cross[place], i, columns, root, mean[i], square[i], row_weights[first_row[block] + place],
+                mean_j, square_j, weight_j,
                 gamma, largest, middle, scale, table, lower, per_unit, tie_cost,
-                k_column, h_column, own_totals, listed, weight, inverse, position,
+                k_column, h_column, totals[1], listed, count, of_column[4], of_column[5], of_column[6],
             )  # fmt: skip
-            for k in range(before, len(listed)):  # indices among the block's columns become indices among the members
-                _, column, variance, of_pair, _ = listed[k]
-                listed[k] = (float(i), float(columns[int(column)]), variance, of_pair, times[block])
-            k_point[i] += times[block] * k_sum
-            h_point[i] += times[block] * h_sum
-        if times[block] != 1.0:
-            cross *= times[block]
-        totals += times[block] * own_totals
-        add_rows(kz, rows, np.dot(cross, z_j))
-        for j in range(columns.size):
-            k_point[columns[j]] += times[block] * k_column[j]
-            h_point[columns[j]] -= times[block] * h_column[j]
+            k_point[i] += count * k_sum
+            h_point[i] += count * h_sum
+        for k in range(3):
+            totals[0, k] += count * totals[1, k]
+        for j in range(width):
+            k_point[columns[j]] += count * k_column[j]
+            h_point[columns[j]] -= count * h_column[j]
+        _take_rows(z, columns, z_j)
+        _multiply(cross, z_j[:width], z_i[:height])
+        _add_rows(kz, rows, z_i, count)
         if both:
-            add_rows(kz, columns, np.dot(cross.T, z[rows]))
-    return k_point, h_point, kz, totals, np.array(listed)[1:]
+            turned = of_pair[1, : height * width].reshape((width, height))
+            for i in range(height):
+                for j in range(width):
+                    turned[j, i] = cross[i, j]
+            _take_rows(z, rows, z_i)
+            _multiply(turned, z_i[:height], z_j[:width])
+            _add_rows(kz, columns, z_j, count)
+
+
+def part_sites(
+    part: Part, members: tuple[FloatArray, ...], both: bool, table: Tabulated, tie_cost: float
+) -> tuple[FloatArray, ...]:
+    """Sum K and h over the partners of each member, (members,), h with a minus for negatives, for all blocks of a part.
+
+    ``members`` are the mean, square, root and z of each. Also returns the sums of K z, z (members, size), over the
+    partners of each positive, or of ``both`` sides; the totals (weight of wrong pairs, log constants, number of tied
+    pairs); and the pairs that are in none of these sums, as rows (i, j, variance, weight, times).
+    """
+    mean, _, root, z = members
+    heights, widths = np.diff(part.first_row), np.diff(part.first_column)
+    height, width, size = int(heights.max()), int(widths.max()), root.shape[1]
+    room = [
+        np.empty(shape)
+        for shape in (
+            (1 + both, int((heights * widths).max())),
+            (height, size),
+            (width, size),
+            (height, z.shape[1]),
+            (width, z.shape[1]),
+            (7, width),
+        )
+    ]
+    listed = np.empty((width, 5))
+    while True:
+        k, h, kz, totals = np.zeros(mean.size), np.zeros(mean.size), np.zeros(z.shape), np.zeros((2, 4))
+        _add_part(*part[1:], *members, both, *table, tie_cost, k, h, kz, totals, listed, *room)
+        found = int(totals[1, 3])
+        if found <= len(listed):
+            return k, h, kz, totals[0, :3], listed[:found]
+        listed = np.empty((found, 5))  # again, with room for all

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,23 +57,53 @@ def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp]:
     return np.lexsort((place, width > BROAD / width.size * width.sum()))
 
 
-@kernel(no_cpython_wrapper=True)
-def _runs(mean, spread, times, weight, length):
-    """Compute for each run the smallest interval with all mean -+ times * spread, and the sum of weights; (runs,)."""
-    count = (mean.size + length - 1) // length
-    low, high, total = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
-    for i in range(mean.size):
-        k = i // length
-        low[k] = min(low[k], mean[i] - times * spread[i])
-        high[k] = max(high[k], mean[i] + times * spread[i])
-        total[k] += weight[i]
-    return low, high, total
+class Side(NamedTuple):
+    """The positive or the negative rows of a group, in the order of their runs: arrays, (rows,) each."""
+
+    place: FloatArray
+    width: FloatArray
+    mean: FloatArray
+    sd: FloatArray
+    weight: FloatArray
 
 
 @kernel
+def _runs(place, width, mean, sd, weight, radius, length, ends, total):
+    """Enter for each run the intervals of its places and of its scores, ``ends[k]`` (4,), and the sum of weights."""
+    for i in range(mean.size):
+        run, k = ends[i // length], i // length
+        if i % length == 0:
+            run[0], run[1], run[2], run[3], total[k] = np.inf, -np.inf, np.inf, -np.inf, 0.0
+        run[0] = min(run[0], place[i] - 0.5 * FAR * width[i])
+        run[1] = max(run[1], place[i] + 0.5 * FAR * width[i])
+        run[2] = min(run[2], mean[i] - radius * sd[i])
+        run[3] = max(run[3], mean[i] + radius * sd[i])
+        total[k] += weight[i]
+
+
+@kernel
+def _list_columns(ends_i, sum_i, ends_j, sum_j, every, first, size, columns, begin):
+    """Enter :func:`near_and_far`'s columns and where those of each run begin; return its weight of wrong pairs."""
+    runs, count, wrong = sum_i.size, 0, 0.0
+    for far in range(2):
+        for a in range(runs):
+            for b in range(sum_j.size):
+                i, j = ends_i[a], ends_j[b]
+                apart = j[0] > i[1] or j[1] < i[0]
+                skipped = apart and (j[2] > i[3] or j[3] < i[2] or (a + b + first) & (every - 1))
+                if far and j[0] > i[1]:
+                    wrong += (1.0 if skipped else 1.0 - every) * sum_i[a] * sum_j[b]
+                if apart == far and not skipped:
+                    for k in range(b * COLUMNS, min(size, (b + 1) * COLUMNS)):
+                        columns[count] = k
+                        count += 1
+            begin[far * runs + a + 1] = count
+    return wrong
+
+
 def near_and_far(
-    place_i, width_i, mean_i, sd_i, weight_i, place_j, width_j, mean_j, sd_j, weight_j, every, first, radius
-):  # fmt: skip
+    i: Side, j: Side, every: int, first: int, radius: float
+) -> tuple[NDArray[np.intp], NDArray[np.intp], float]:
     """List the columns j to compute with each run of rows i: first the near ones of all runs, then some far ones.
 
     Returns the columns, the place where those of each run begin, (2 runs + 1,), and the weight of wrong far pairs, by
@@ -81,26 +111,15 @@ def near_and_far(
     in ``every`` (a power of 2) is listed, starting from ``first``. Pairs are certain beyond ``radius`` standard
     deviations.
     """
-    low_i, high_i, sum_i = _runs(mean_i, sd_i, radius, weight_i, RUN)
-    low_j, high_j, sum_j = _runs(mean_j, sd_j, radius, weight_j, COLUMNS)
-    bottom_i, top_i, _ = _runs(place_i, width_i, 0.5 * FAR, weight_i, RUN)
-    bottom_j, top_j, _ = _runs(place_j, width_j, 0.5 * FAR, weight_j, COLUMNS)
-    runs, most = low_i.size, low_i.size * mean_j.size
-    columns, ends = np.empty(2 * most, dtype=np.intp), np.zeros(2 * runs + 1, dtype=np.intp)
-    count, wrong = 0, 0.0
-    for far in range(2):
-        for a in range(runs):
-            for b in range(low_j.size):
-                apart = bottom_j[b] > top_i[a] or top_j[b] < bottom_i[a]
-                skipped = apart and (low_j[b] > high_i[a] or high_j[b] < low_i[a] or (a + b + first) & (every - 1))
-                if far and bottom_j[b] > top_i[a]:
-                    wrong += (1.0 if skipped else 1.0 - every) * sum_i[a] * sum_j[b]
-                if apart == far and not skipped:
-                    for j in range(b * COLUMNS, min(mean_j.size, (b + 1) * COLUMNS)):
-                        columns[count] = j
-                        count += 1
-            ends[far * runs + a + 1] = count
-    return columns[:count], ends, wrong
+    of_runs: list[FloatArray] = []
+    for side, length in ((i, RUN), (j, COLUMNS)):
+        runs = -(-side.mean.size // length)
+        of_runs += [np.empty((runs, 4)), np.empty(runs)]
+        _runs(*side, radius, length, *of_runs[-2:])
+    runs, size = of_runs[1].size, j.mean.size
+    columns, begin = np.empty(2 * runs * size, dtype=np.intp), np.zeros(2 * runs + 1, dtype=np.intp)
+    wrong = _list_columns(*of_runs, every, first, size, columns, begin)
+    return columns[: begin[-1]], begin, wrong
 
 
 def sampled_sums(
@@ -147,8 +166,8 @@ def _group_sums(
     if subsample.spread is not None:
         place, width = subsample.score[rows], subsample.spread[rows]
     i, j = band_order(place[:size], width[:size]), size + band_order(place[size:], width[size:])
-    sides = [(place[k], width[k], moments.mean[k], sd[k], weight[k]) for k in (i, j)]
-    columns, first_column, wrong = near_and_far(*sides[0], *sides[1], block.every, int(block.turns[g]), radius)
+    above, below = (Side(place[k], width[k], moments.mean[k], sd[k], weight[k]) for k in (i, j))
+    columns, first_column, wrong = near_and_far(above, below, block.every, int(block.turns[g]), radius)
     runs = first_column.size // 2  # each with its near columns, and then each with its far ones
     first_row = np.minimum(RUN * np.arange(runs + 1), size)
     part = Part(

@@ -300,8 +300,8 @@ def sum_by_row(
 
     def job(each: Work) -> tuple[Any, tuple[FloatArray, ...]]:
         at = slice(None) if each.part.members.size == n else each.part.members
-        own = (of[at] for of in (moments.mean, moments.square, moments.root, z))
-        return at, part_sites(*each.part[1:], *own, both, *tables[each.weights], tie_cost)
+        own = tuple(of[at] for of in (moments.mean, moments.square, moments.root, z))
+        return at, part_sites(each.part, own, both, tables[each.weights], tie_cost)
 
     found = RowSums(np.zeros(n), np.zeros(n), np.zeros((n, z.shape[1])), np.zeros(3), [])
     for at, (k, h, kz, totals, far) in map_tiles(job, work):

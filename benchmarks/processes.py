@@ -24,7 +24,6 @@ import pymc_pacauc as pac
 from benchmarks.paired import splits
 from pymc_pacauc import fitting
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.inference import approximate
@@ -130,8 +129,7 @@ def lengthscales():
         fit = fitting.fit(linear_gaussian_problem(factor, glass.y[train], float(train.sum())))
         log_weights, k = pareto_smooth(fit.importance(20_000, np.random.default_rng(1)).log_weights)
         estimate, error = log_mean(log_weights)
-        scores = TrainingScores(factor, factor, np.zeros(len(factor)), fit.posterior)
-        mean, _ = predict_scores_at(scores, K[np.ix_(train, ~train)], np.ones((~train).sum()))
+        mean = K[np.ix_(~train, train)] @ np.linalg.solve(factor.T, fit.posterior.mean)
         auc = 1.0 - pac.empirical_risk(mean, glass.y[~train])
         print(
             f"| {multiple} | {fit.log_evidence:.2f} | {estimate:.2f} ± {error:.2f} | {k:.2f} | {auc:.3f} |", flush=True

@@ -1,3 +1,5 @@
+import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +70,16 @@ def test_verdicts_go_to_the_top_of_the_page(capsys):
 
 def test_every_script_of_the_report_exists():
     assert all((BENCHMARKS / f"{name}.py").exists() for name in SCRIPTS)
+
+
+@pytest.mark.parametrize("script", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
+def test_scripts_import_what_the_package_has(script):
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "pymc_pacauc":
+            module = importlib.import_module(node.module)
+            for each in node.names:
+                if not hasattr(module, each.name):
+                    importlib.import_module(f"{node.module}.{each.name}")
 
 
 @pytest.mark.slow

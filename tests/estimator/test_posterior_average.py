@@ -52,6 +52,20 @@ def test_weights_do_not_see_the_fold_that_they_average():
     assert abs(np.mean(found) - 0.5) < 3.0 * np.std(found) / 10.0
 
 
+def test_each_fold_is_averaged_by_the_weights_of_the_others():
+    """Of two assignments to folds, each with scores of its own, whose mean makes the weights."""
+    rng = np.random.default_rng(5)
+    pairs = bipartite(np.arange(60) % 2)
+    folds = np.stack([comparison_folds(pairs, 3, rng) for _ in range(2)])
+    held = rng.normal(size=(2, 2, 60)) + [[[0.0]], [[1.0]]] * (np.arange(60) % 2)  # the first part is noise
+    found = stacked_scores(held, folds, pairs)
+    for repeat, fold in enumerate(folds):
+        for k in range(3):
+            weights = stacked_weights(held.mean(axis=1).T, pairs.among(fold != k))
+            assert weights[1] > weights[0]
+            np.testing.assert_allclose(found[repeat, fold == k], weights @ held[:, repeat, fold == k])
+
+
 def test_parts_that_stay_behind_are_left_out():
     def part(*auc):
         candidate = Candidate(1.0, np.array([auc]), np.array([auc]), 0.0)

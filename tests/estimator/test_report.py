@@ -104,6 +104,8 @@ def test_figures_of_censored_times(censored, monkeypatch):
     cuts = np.quantile(risk, [1 / 3, 2 / 3])
     axes = drawn(monkeypatch, report._kaplan_meier, figures)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["low", "middle", "high"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "share without the event")
+    assert axes.get_ylim() == (0.0, 1.02)
     for k, curve in enumerate(figures.survival):
         third = np.digitize(risk, cuts) == k
         at = np.unique(time[third])
@@ -186,6 +188,8 @@ def test_what_is_drawn(reported, monkeypatch):
     ends = np.array([segment[:, 1] for segment in bars.get_segments()])
     sd = np.sqrt(np.maximum(share * (1 - share), 0.25 / rows) / rows)
     np.testing.assert_allclose((ends[:, 1] - ends[:, 0]) / 2.0, norm.ppf(0.5 + report.CI_PROB / 2.0) * sd)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("probability", f"share of {boundary.name}")
+    assert axes.get_xlim() == axes.get_ylim() == (0.0, 1.0)
     mean, of_draw, chosen = drawn(monkeypatch, report._gamma, figures, "AUC").lines
     np.testing.assert_array_equal(mean.get_xydata().T, figures.gammas[:2])
     np.testing.assert_array_equal(of_draw.get_xydata().T, figures.gammas[[0, 3]])

@@ -91,7 +91,7 @@ if find_spec("particles"):
     )
 if find_spec("blackjax"):
     FITS["blackjax, 10 moves"] = Fit(
-        lambda X, y: partial(blackjax_smc(X, y, float(len(y)), moves=10), 0), 500, 10, timed=False
+        lambda X, y: partial(blackjax_smc(X, y, float(len(y)), "tempered", 10), 0), 500, 10, timed=False
     )
 if find_spec("xgboost"):
     FITS["XGBRanker, 100 rounds"] = Fit(at_once(lambda X, y: fit_xgboost(X, y, 100)), MOST, 320)

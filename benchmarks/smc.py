@@ -1,7 +1,8 @@
 """Tempering SMC against its peers: the same targets, the same gamma, one run.
 
 Work-normalised variance (WNV): variance over seeds of the posterior-mean estimate, averaged over coefficients, times
-the CPU seconds of a run. A method with half the WNV reaches the same accuracy in half the time, whatever its settings.
+the CPU seconds of a run; of posterior variances, the same of their relative errors. A method with half the WNV reaches
+the same accuracy in half the time, whatever its settings.
 
 Targets: Pima (n = 532, d = 7, gamma = n, prior N(0, I)) and a simulated n = 3000, d = 50, gamma = n; then, ours alone,
 the log evidence over seeds on DNA (d = 180) and for a Gaussian process (500 latent scores). Reference values come from
@@ -28,7 +29,7 @@ from time import process_time
 import numpy as np
 
 import pymc_pacauc as pac
-from benchmarks.smc_peers import PARTICLES, blackjax_smc, particles_smc, pymc_smc
+from benchmarks.smc_peers import PARTICLES, blackjax_smc, moments, particles_smc, pymc_smc
 from pymc_pacauc import fitting
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc.paths import bridge_path, prior_path
@@ -69,7 +70,7 @@ def from_prior(problem, particles=PARTICLES, **settings):
     def run(seed):
         path, rng = prior_path(problem), np.random.default_rng(seed)
         state = run_tempering(path, Settings(particles=particles, **settings), rng)
-        return path.finish(state.visited, rng)[0].mean(axis=0), state.log_evidence
+        return *moments(path.finish(state.visited, rng)[0]), state.log_evidence
 
     return run
 
@@ -82,7 +83,7 @@ def from_ep(problem, particles=PARTICLES, **settings):
         fit = fitting.fit(problem, n_jobs=1)
         path = bridge_path(prior_path(problem), fit.posterior.mean, fit.posterior.covariance)
         state = run_tempering(path, Settings(particles=particles, **settings), rng)
-        return path.finish(state.visited, rng)[0].mean(axis=0), state.log_evidence
+        return *moments(path.finish(state.visited, rng)[0]), state.log_evidence
 
     return run
 
@@ -105,24 +106,26 @@ def report(record, ours):
     """A row for each method; returns how many times lower WNV is for each of ours than for the best peer."""
     rows = {}
     for name, results in record.items():
-        means, log_evidence, seconds = (np.array(column) for column in zip(*results, strict=True))
-        variance = means.var(axis=0, ddof=1).mean()
-        rows[name] = (len(results), np.median(seconds), log_evidence.mean(), log_evidence.std(ddof=1), variance)
+        means, spreads, log_evidence, seconds = (np.array(column) for column in zip(*results, strict=True))
+        variance, of_spread = (x.var(axis=0, ddof=1).mean() for x in (means, spreads / spreads.mean(axis=0)))
+        value = log_evidence.mean(), log_evidence.std(ddof=1)
+        rows[name] = (len(results), np.median(seconds), *value, of_spread, variance)
     wnv = {name: row[1] * row[-1] for name, row in rows.items()}
     best = min((name for name in rows if name not in ours and name != PAPER), key=wnv.get)
-    print("| | seeds | CPU s | log Z (sd) | variance of the mean | WNV | best peer / this |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for name, (count, seconds, value, spread, variance) in rows.items():
+    print("| | seeds | CPU s | log Z (sd) | variance of the mean | WNV | WNV of variances | best peer / this |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, (count, seconds, value, spread, of_spread, variance) in rows.items():
         ratio = f"{wnv[best] / wnv[name]:.1f}" if name in ours else ""
-        cells = f"{seconds:.2f} | {value:.2f} ({spread:.3f}) | {variance:.1e} | {wnv[name]:.1e} | {ratio}"
+        cells = f"{seconds:.2f} | {value:.2f} ({spread:.3f}) | {variance:.1e} | {wnv[name]:.1e}"
+        cells += f" | {seconds * of_spread:.1e} | {ratio}"
         print(f"| {name} | {count} | {cells} |")
     return best, {name: wnv[best] / wnv[name] for name in ours}
 
 
-def compare(title, X, y, gamma, seeds, peer_seeds, with_blackjax):
+def compare(title, X, y, gamma, seeds, peer_seeds):
     problem = linear_gaussian_problem(X, y, gamma)
     prior_path(problem).risk(np.zeros((2, X.shape[1])))  # compiles
-    reference = from_ep(problem, particles=10 * PARTICLES)(12345)[1]
+    reference = from_ep(problem, particles=10 * PARTICLES)(12345)[-1]
     print(f"\n## {title}: n = {len(y)}, d = {X.shape[1]}, gamma = n\n")
     print(
         "Median CPU seconds of a run, EP's fit included, compilation not; WNV: variance times seconds. Reference log Z "
@@ -139,9 +142,12 @@ def compare(title, X, y, gamma, seeds, peer_seeds, with_blackjax):
     methods["pm.sample_smc, MH"] = (pymc_smc(X, y, gamma, "MH"), few)
     if find_spec("particles"):
         methods["particles, 10 moves"] = (particles_smc(X, y, gamma, False, 11), peer_seeds)
-        methods["particles, waste-free, P = 10"] = (particles_smc(X, y, gamma, True, 10), peer_seeds)
-    if find_spec("blackjax") and with_blackjax:
-        methods["blackjax, 10 moves"] = (blackjax_smc(X, y, gamma), few)
+        for length in (10, 50):
+            methods[f"particles, waste-free, P = {length}"] = (particles_smc(X, y, gamma, True, length), peer_seeds)
+    if find_spec("blackjax"):
+        for scheme, name in (("tempered", "10 moves"), ("waste-free", "waste-free, P = 10")):
+            methods[f"blackjax, {name}"] = (blackjax_smc(X, y, gamma, scheme, 10), peer_seeds)
+        methods["blackjax, persistent, 10 moves"] = (blackjax_smc(X, y, gamma, "persistent", 10), few)
     best, ratios = report(measure(methods), ours)
     for verdict, said in (
         (
@@ -185,9 +191,9 @@ def main():
     warnings.simplefilter("ignore")  # of peers, and of runs that reach the largest number of moves
     seeds, peer_seeds = arguments.seeds, arguments.peer_seeds
     if "pima" in arguments.targets:
-        compare("Pima", *shipped("pima"), seeds, peer_seeds, True)
+        compare("Pima", *shipped("pima"), seeds, peer_seeds)
     if "simulated" in arguments.targets:
-        compare("Simulated", *simulated(), max(seeds // 4, 2), max(peer_seeds // 2, 2), False)
+        compare("Simulated", *simulated(), max(seeds // 4, 2), max(peer_seeds // 2, 2))
     if "dna" in arguments.targets:
         reproducibility("DNA", linear_gaussian_problem(*shipped("dna")), 3)
     if "process" in arguments.targets:

@@ -1,8 +1,8 @@
 """Other libraries' SMC samplers on the AUC posterior of a linear score with prior N(0, I).
 
-Each function compiles and returns ``run(seed)``, which gives the posterior mean and log evidence of one run of
-``PARTICLES`` particles. Peers are given every advantage that is easy to give: ``pm.sample_smc`` uses this package's
-fast risk in numba's mode, ``particles`` its vectorised risk, blackjax its risk in JAX; compilation is not timed.
+Each function compiles and returns ``run(seed)``, which gives the posterior mean, variances and log evidence of one run
+of ``PARTICLES`` particles. Peers are given every advantage that is easy to give: ``pm.sample_smc`` uses this package's
+fast risk in numba's mode, ``particles`` and blackjax its risk of all particles at once; compilation is not timed.
 """
 
 import numpy as np
@@ -11,6 +11,12 @@ from pymc_pacauc.comparison.risk import LinearRisk
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 PARTICLES = 1000
+
+
+def moments(theta, weights=None):
+    """Mean and variance of each coefficient."""
+    mean = np.average(theta, axis=0, weights=weights)
+    return mean, np.average((theta - mean) ** 2, axis=0, weights=weights)
 
 
 def pymc_smc(X, y, gamma, kernel_name):
@@ -38,7 +44,7 @@ def pymc_smc(X, y, gamma, kernel_name):
         while kernel.beta < 1:
             kernel.update_beta_and_weights()
             kernel.step()
-        return kernel.tempered_posterior.mean(axis=0), float(kernel.log_marginal_likelihood)
+        return *moments(kernel.tempered_posterior), float(kernel.log_marginal_likelihood)
 
     start(0)  # compiles
     return run
@@ -63,7 +69,7 @@ def particles_smc(X, y, gamma, wastefree, length):
         model = ssp.AdaptiveTempering(Target(data=np.zeros(1), prior=prior), wastefree=wastefree, len_chain=length)
         algorithm = particles.SMC(fk=model, N=PARTICLES // length if wastefree else PARTICLES)
         algorithm.run()
-        return algorithm.W @ algorithm.X.theta["theta"], float(algorithm.logLt)
+        return *moments(algorithm.X.theta["theta"], algorithm.W), float(algorithm.logLt)
 
     return run
 
@@ -128,10 +134,9 @@ def blackjax_smc(X, y, gamma, scheme, length):
             if float(state.tempering_param) >= 1.0:
                 break
         if not persistent:
-            return np.asarray(state.weights @ state.particles), log_evidence
-        weights = np.asarray(state.persistent_weights)
-        mean = np.einsum("ij,ijk->k", weights / weights.sum(), np.asarray(state.persistent_particles))
-        return mean, float(state.log_Z)
+            return *moments(np.asarray(state.particles), np.asarray(state.weights)), log_evidence
+        theta = np.asarray(state.persistent_particles).reshape(-1, d)
+        return *moments(theta, np.ravel(state.persistent_weights)), float(state.log_Z)
 
     run(0, stages=1)  # compiles
     return run

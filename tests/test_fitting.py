@@ -113,7 +113,7 @@ class TestImportance:
         assert abs(estimate - exact_plane(X, y, 40.0).log_evidence) < 4 * error < 0.1
 
     def test_too_many_coefficients(self):
-        with pytest.raises(UnsupportedError, match=r"at most 10 .*TemperingSMC"):
+        with pytest.raises(UnsupportedError, match=r"10 with a spike.*TemperingSMC"):
             fit(sparse(12)).importance(10, np.random.default_rng(0))
 
 

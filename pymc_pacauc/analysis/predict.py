@@ -21,7 +21,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.approximation import EPApproximation, in_theta
 from pymc_pacauc.model.deployed import FIT, MEAN
 from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
 from pymc_pacauc.model.nested import NestedApproximation
@@ -250,7 +250,7 @@ class _Source:
         if (affine := function.design(new)) is None:
             return None
         part, offset = affine
-        design = approx.in_theta(function, part)
+        design = in_theta(approx, function, part)
         return design @ approx.posterior.score_mean + offset, approx.posterior.moments_of(design, variances=True)[1]
 
 
@@ -265,16 +265,7 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
         function = found.scoring(var_name) if gp is None else _points_of(gp, found.model)
         own = var_name is None or var_name == found.score_function.name
         return _Source(found, function, found.model, gp, _fit_of(found, function, gp), own)
-    if getattr(found, "posterior", None) is None:
-        held = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
-        stats = found.stats if isinstance(found, Draws) else xr.Dataset()
-        found = Draws(None if held is None else by_chain_and_draw(held), stats)
-    posterior = found.posterior
-    if posterior is None:
-        given = type(result).__name__
-        raise TypeError(f"result must be that of pm.fit(method=pac.EP()) or pm.sample(), or a posterior; got {given}.")
-    if not posterior.sizes["chain"] * posterior.sizes["draw"]:
-        raise ValueError("result has no draws in its posterior: select at least one chain and draw.")
+    found, posterior = _draws_of(result, found)
     carried = found.score_function
     if model is None and not (carried and (carried.linear or carried.classes)):
         model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) else None
@@ -286,6 +277,21 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
         function = _scores_of_draws(model, carried)
     of = function if var_name is not None or carried is None else carried
     return _Source(found, function, model, gp, _fit_of(found, of, gp), var_name is None or function is carried)
+
+
+def _draws_of(result: Any, found: Any) -> tuple[Any, xr.Dataset]:
+    """Return ``found``, or the draws in ``result`` where it has no posterior; and that posterior, not empty."""
+    if getattr(found, "posterior", None) is None:
+        held = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
+        stats = found.stats if isinstance(found, Draws) else xr.Dataset()
+        found = Draws(None if held is None else by_chain_and_draw(held), stats)
+    posterior = found.posterior
+    if posterior is None:
+        given = type(result).__name__
+        raise TypeError(f"result must be that of pm.fit(method=pac.EP()) or pm.sample(), or a posterior; got {given}.")
+    if not posterior.sizes["chain"] * posterior.sizes["draw"]:
+        raise ValueError("result has no draws in its posterior: select at least one chain and draw.")
+    return found, posterior
 
 
 def _points_of(gp: Any, model: pm.Model | None) -> ScoreFunction:

@@ -232,16 +232,7 @@ def certificate(
     >>> 0.7 < certified.auc < certified.empirical_auc
     True
     """
-    check_choice("bound", bound, BOUNDS)
-    check_choice("tuned_prior", tuned_prior, ("refuse", "charge", "accept"))
-    check_probability("epsilon", epsilon)
-    check_whole("selected_from", selected_from)
-    if tuned_prior == "charge" and selected_from == 1:
-        raise ValueError('tuned_prior="charge" needs selected_from > 1, the number of priors that were compared.')
-    if rate is not None and not (bound in WITH_RATE and 0.0 < rate < math.inf):
-        raise ValueError(
-            f'rate must be a finite number > 0, for bound="catoni" or "linear"; got {rate!r} for {bound!r}.'
-        )
+    _check_options(bound, rate, epsilon, selected_from, tuned_prior)
     options: dict[str, Any] = {"bound": bound, "rate": rate, "tuned_prior": tuned_prior, "groups": groups}
     if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
         from pymc_pacauc.model.results import as_results  # results on arrays are certified without PyMC
@@ -301,6 +292,19 @@ def certificate(
         assumptions=tuple(filter(None, sentences)),
         **{each: getattr(fitted, each) for each in ("n_pos", "n_neg", "groups", "comparison", "method", "gamma")},
     )
+
+
+def _check_options(bound: str, rate: float | None, epsilon: float, selected_from: int, tuned_prior: str) -> None:
+    check_choice("bound", bound, BOUNDS)
+    check_choice("tuned_prior", tuned_prior, ("refuse", "charge", "accept"))
+    check_probability("epsilon", epsilon)
+    check_whole("selected_from", selected_from)
+    if tuned_prior == "charge" and selected_from == 1:
+        raise ValueError('tuned_prior="charge" needs selected_from > 1, the number of priors that were compared.')
+    if rate is not None and not (bound in WITH_RATE and 0.0 < rate < math.inf):
+        raise ValueError(
+            f'rate must be a finite number > 0, for bound="catoni" or "linear"; got {rate!r} for {bound!r}.'
+        )
 
 
 @dataclass(frozen=True)

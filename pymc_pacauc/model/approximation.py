@@ -488,22 +488,9 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         ['age']
         """
         function = self.scoring(var_name)
-        weights = self.in_theta(function, np.eye(sum(int(np.prod(shape)) for _, shape in function.variables)))
+        weights = in_theta(self, function, np.eye(sum(int(np.prod(shape)) for _, shape in function.variables)))
         spread = self.posterior.moments_of(weights)[1] if covariance else None
         return write_score(function, weights @ self.posterior.score_mean, spread, self.fitted_to, path)
-
-    def in_theta(self, function: ScoreFunction, rows: FloatArray) -> FloatArray:
-        """Write linear functions (k, m) of the variables of a score function as functions (k, d) of theta."""
-        found, source, stop = np.zeros((len(rows), self.source.layout.dimension)), self.source, 0
-        for name, shape in function.variables:
-            start, stop = stop, stop + int(np.prod(shape))
-            part = rows[:, start:stop]
-            if name in source.transformed:
-                slopes = affine_map(source.function(self.model[name]), found.shape[1])[1]
-                found += part @ slopes.reshape(len(slopes), -1).T
-            else:
-                found[:, source.parts[name]] = part
-        return found
 
     def _mean_points(self) -> tuple[xr.Dataset, FloatArray]:
         """Return all variables at the mean, as if they were a draw, and its weight: scores have their mean there."""
@@ -878,3 +865,17 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         return "\n".join(lines)
 
     __str__ = __repr__
+
+
+def in_theta(approx: EPApproximation, function: ScoreFunction, rows: FloatArray) -> FloatArray:
+    """Write linear functions (k, m) of the variables of a score function as functions (k, d) of theta."""
+    found, source, stop = np.zeros((len(rows), approx.source.layout.dimension)), approx.source, 0
+    for name, shape in function.variables:
+        start, stop = stop, stop + int(np.prod(shape))
+        part = rows[:, start:stop]
+        if name in source.transformed:
+            slopes = affine_map(source.function(approx.model[name]), found.shape[1])[1]
+            found += part @ slopes.reshape(len(slopes), -1).T
+        else:
+            found[:, source.parts[name]] = part
+    return found

@@ -102,7 +102,7 @@ def results():
     return found
 
 
-NO_CLOSED_FORM = "has no closed form: certify the exact posterior, sampled by pm.sample"
+NO_CLOSED_FORM = "has no closed form. Certify the exact posterior, sampled by pm.sample"
 NO_SITES = "rows are left out of an approximation, not of draws"
 
 

@@ -346,7 +346,7 @@ def test_regularization_paths(data, p, v0):
     X, y, gamma, _ = data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
-        path = pac.regularization_path((X, y), v0=[0.5, v0], gamma=gamma, p=p, max_sweeps=25, n_jobs=1)
+        path = pac.regularization_path((X, y), v0=[0.5, v0], gamma=gamma, p=p, n_jobs=1)
     np.testing.assert_array_equal(path["v0"], np.unique([v0, 0.5]))
     ended = path["converged"].values
     for name in ("coefficient", "sd", "inclusion_probability", "log_evidence", "expected_risk"):

@@ -47,7 +47,7 @@ def test_two_auc_terms_have_the_sum_of_their_gammas_and_the_mean_of_their_risks(
     mean = (12.0 * posterior["first_risk"] + 4.0 * posterior["second_risk"]) / 16.0
     np.testing.assert_allclose(stats_["risk"], mean)
     np.testing.assert_allclose(stats_["log_tilt"], -stats_["risk"])
-    with pytest.raises(ValueError, match="its model has 2 AUC terms"):
+    with pytest.raises(ValueError, match="result has 2 AUC terms"):
         certificate(idata)
     exact = exact_plane(X, y, 8.0)  # the second term takes a third of the first one back: exp(-12 R - 4 (1 - R))
     result = log_evidence(idata)

@@ -159,6 +159,8 @@ def scorecard(
     ------
     ValueError
         If scores are not linear in the columns, X lacks some of them, or an option is out of its range.
+    TypeError
+        If ``result`` has no linear score.
 
     See Also
     --------

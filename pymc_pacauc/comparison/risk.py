@@ -340,6 +340,11 @@ def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatA
     ndarray, shape (N,)
         Share of the weight of wrongly ordered pairs, in [0, 1]; NaN for a vector with a NaN.
 
+    Raises
+    ------
+    ValueError
+        If lengths differ, or ``ties`` is not defined for the pairs.
+
     See Also
     --------
     empirical_risk : The same from labels, with checks.

@@ -289,6 +289,11 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         ndarray, shape (rows,)
             A label of ``classes_`` for each row.
 
+        Raises
+        ------
+        ValueError
+            If X has other columns than in ``fit``, or values that are not finite.
+
         See Also
         --------
         AUCClassifier.predict_proba : Probabilities of the classes.
@@ -320,6 +325,11 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         ndarray, shape (rows, classes)
             Probabilities, in the order of ``classes_``; see :mod:`pymc_pacauc.estimator.calibration`.
 
+        Raises
+        ------
+        ValueError
+            If X has other columns than in ``fit``, or values that are not finite.
+
         See Also
         --------
         AUCClassifier.decision_function : Scores, which need no calibration.
@@ -349,6 +359,11 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         -------
         ndarray, shape (rows, classes)
             Logarithms of :meth:`predict_proba`.
+
+        Raises
+        ------
+        ValueError
+            If X has other columns than in ``fit``, or values that are not finite.
 
         See Also
         --------

@@ -217,6 +217,12 @@ class ConcordanceEstimator(base.ScoreEstimator):
         float
             Concordance, in [0, 1].
 
+        Raises
+        ------
+        ValueError
+            If X has other columns than in ``fit``, y has not an event and a time for each row, or no pair of times can
+            be compared.
+
         See Also
         --------
         pymc_pacauc.concordance_risk : One minus the concordance of any scores.

@@ -227,6 +227,8 @@ class EP(Inference):
         ------
         NotLinearGaussianError
             If the scores are not affine in variables that EP can treat.
+        ImportError
+            If ``client`` was given and Dask is not installed.
 
         Warns
         -----
@@ -278,6 +280,16 @@ class EP(Inference):
         -------
         EPApproximation
             The new approximation.
+
+        Raises
+        ------
+        NotLinearGaussianError
+            If the model was changed to one that EP cannot treat.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the fit does not converge.
 
         See Also
         --------

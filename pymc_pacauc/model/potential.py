@@ -225,6 +225,8 @@ def auc_risk(
     ------
     ValueError
         If y does not have the classes asked for, lengths differ, or options exclude each other.
+    TypeError
+        If ``scores`` are no numeric expression or array.
 
     See Also
     --------
@@ -338,6 +340,8 @@ def AUCPotential(
     ValueError
         If y does not have such classes, lengths differ, gamma is not positive or not finite, or options
         exclude each other.
+    TypeError
+        If ``scores`` are no numeric expression or array.
 
     See Also
     --------
@@ -420,6 +424,8 @@ def ConcordancePotential(
     ------
     ValueError
         If no pair of times can be compared, lengths differ, or options exclude each other.
+    TypeError
+        If ``scores`` are no numeric expression or array.
 
     See Also
     --------

@@ -1,13 +1,14 @@
 """Unordered classes: Hand and Till's M on other rows, against logistic regression tuned for it and boosted trees.
 
-    python -m benchmarks.multi_class [--splits 20] [--only wine ...] [--data FOLDER]
+    python -m benchmarks.multi_class [--splits 20] [--only wine ...] [--data FOLDER] [--balanced]
 
 Half of the rows learn. Peers: ``LogisticRegressionCV(scoring="roc_auc_ovo")`` on standardised columns, as it comes and
 with ``class_weight="balanced"``, and LightGBM as it comes, where it is installed, else scikit-learn's
 HistGradientBoosting. M is that of ``predict_proba``, as scikit-learn scores it, and of ``decision_function``; in
 brackets the difference from the probabilities of the logistic regression, with its standard error. Log-loss and CPU
 seconds are of AUCClassifier and its peers. Glass (six classes) and dna (three) come from OpenML, or from ``glass.csv``
-and ``dna.csv`` in a folder, the class in the last column.
+and ``dna.csv`` in a folder, the class in the last column. ``--balanced`` compares the two linear methods with
+``class_weight="balanced"`` both.
 """
 
 import argparse
@@ -53,8 +54,8 @@ DATA = {
 }
 
 
-def ours(X, y, X_test):
-    found = pac.AUCClassifier().fit(X, y)
+def ours(X, y, X_test, class_weight=None):
+    found = pac.AUCClassifier(class_weight=class_weight).fit(X, y)
     return found.predict_proba(X_test), found.decision_function(X_test)
 
 
@@ -72,6 +73,10 @@ def balanced(X, y, X_test):
     return logistic(X, y, X_test, "balanced")[:1]
 
 
+def ours_balanced(X, y, X_test):
+    return ours(X, y, X_test, "balanced")
+
+
 def trees(X, y, X_test):
     try:
         from lightgbm import LGBMClassifier
@@ -82,6 +87,7 @@ def trees(X, y, X_test):
 
 METHODS = {"AUCClassifier": ours, "logistic": logistic, "balanced": balanced, "boosted trees": trees}
 COLUMNS = ("AUCClassifier", ".. decisions", "logistic", ".. decisions", ".. balanced", "boosted trees")
+BALANCED = {"AUCClassifier, balanced": ours_balanced, "logistic, balanced": balanced}
 
 
 def main():
@@ -89,15 +95,19 @@ def main():
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--only", nargs="*", default=list(DATA))
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--balanced", action="store_true")
     given = parser.parse_args()
-    print("| data | " + " | ".join(COLUMNS) + " |\n|---|" + "---|" * len(COLUMNS))
-    besides = [f"| data | log-loss: {', '.join(METHODS)} | CPU seconds |", "|---|---|---|"]
+    methods, columns = METHODS, COLUMNS
+    if given.balanced:
+        methods, columns = BALANCED, ("AUCClassifier, balanced", ".. decisions", "logistic, balanced")
+    print("| data | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns))
+    besides = [f"| data | log-loss: {', '.join(methods)} | CPU seconds |", "|---|---|---|"]
     for name in given.only:
         X, y = DATA[name](given.data)
-        found, losses, seconds = [], np.zeros(len(METHODS)), np.zeros(len(METHODS))
+        found, losses, seconds = [], np.zeros(len(methods)), np.zeros(len(methods))
         for train, test in StratifiedShuffleSplit(given.splits, test_size=0.5, random_state=0).split(X, y):
             row = []
-            for k, method in enumerate(METHODS.values()):
+            for k, method in enumerate(methods.values()):
                 begun = time.process_time()
                 scored = method(X[train], y[train], X[test])
                 seconds[k] += (time.process_time() - begun) / given.splits

@@ -2,7 +2,7 @@
 
 Each function returns the pairs as complete bipartite blocks (:mod:`pymc_pacauc.comparison.pairs`), so that engines need
 no code for a kind; censored times are in :mod:`pymc_pacauc.comparison.censored`. To add a kind, write a function that
-returns a ``Pairs``, and add an argument to :func:`label_comparison`. If records shall name it, enter a name
+returns a ``Pairs``, and add an argument to :func:`label_comparison`. For records to name it, enter a name
 in ``KINDS`` (:mod:`pymc_pacauc.comparison.pairs`) and pass it as ``Pairs(kind=...)``; else it is "other pairs".
 
 *Partial AUC* (``max_fpr``): the area under the ROC curve up to a largest false positive rate,

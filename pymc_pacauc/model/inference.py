@@ -32,7 +32,7 @@ from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.nested import HyperModel, fit_nested, read_model
 from pymc_pacauc.model.read import ModelProblem
 
-MOST = 100.0  # ratio of standard deviations
+MOST = 100.0  # ratio of standard deviations warned of, see above: results are poor from there on; doubled, fewer are
 
 
 class ScaleWarning(UserWarning):

@@ -373,6 +373,11 @@ def _at_horizons(
             after = censoring_survival(t, code != 0)
             _check_followed(t, after, case, "horizon")
             followed = censoring_survival(t, code != 0, at=np.array([horizon]))[0]
+            if followed < LEAST_FOLLOWED:
+                raise ValueError(
+                    f"horizon={horizon:g} is too late: less than {LEAST_FOLLOWED:.0%} would be followed until then; "
+                    f"times go to {t.max():g}."
+                )
             before = np.where(other, censoring_survival(t, code != 0, before=True), followed)
             block = Block(part[case], part[control], 1.0 / after[case], 1.0 / before[control])
             here.append(block)

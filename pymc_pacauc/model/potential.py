@@ -102,11 +102,11 @@ def compared_labels(
     return _compared({"y": y, **arrays}, build, options, mask)
 
 
-def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any) -> list[Compared]:
+def compared_classes(y: Any, number: int, *, weights: Any = None, strata: Any = None, **others: Any) -> list[Compared]:
     """Compare unordered classes: return a comparison for the score of each, in the order of sorted labels."""
     if any(value is not None and value is not False for value in others.values()):
-        raise ValueError(f'multi_class="ovo" can be combined with weights only, not with {", ".join(others)}.')
-    given = {"y": y if isinstance(y, Variable) else sorted_classes(y), "weights": weights}
+        raise ValueError(f'multi_class="ovo" goes with weights and strata, not with {", ".join(others)}.')
+    given = {"y": y if isinstance(y, Variable) else sorted_classes(y), "weights": weights, "strata": strata}
     return [_compared(given, of_class=(k, number)) for k in range(number)]
 
 

@@ -526,8 +526,8 @@ def solve(
             problem = finer
     seen = found.seen
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
-    sparse = "the inclusion probability or v0, " if problem.spikes is not None else ""
-    advice = f"Raise max_sweeps, {sparse}lower gamma, or check the result against tempering SMC."
+    sparse = ", the inclusion probability or v0" if problem.spikes is not None else ""
+    advice = f"Lower gamma{sparse}, or check the result against tempering SMC."
     warn_of("EP", found, len(history), plan.tolerance, log_evidence, advice, stacklevel=4)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SitesFit(

@@ -2,7 +2,7 @@
 
 Each function returns the pairs as complete bipartite blocks (:mod:`pymc_pacauc.comparison.pairs`), so that engines need
 no code for a kind; censored times are in :mod:`pymc_pacauc.comparison.censored`. To add a kind, write a function that
-returns a ``Pairs``, and add an argument to :func:`label_comparison`. If records shall name it, enter a name
+returns a ``Pairs``, and add an argument to :func:`label_comparison`. For records to name it, enter a name
 in ``KINDS`` (:mod:`pymc_pacauc.comparison.pairs`) and pass it as ``Pairs(kind=...)``; else it is "other pairs".
 
 *Partial AUC* (``max_fpr``): the area under the ROC curve up to a largest false positive rate,
@@ -180,11 +180,12 @@ def sorted_classes(y: ArrayLike) -> NDArray[np.intp]:
     return np.argsort(order)[place]
 
 
-def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> list[Pairs]:
+def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None, strata: ArrayLike | None = None) -> list[Pairs]:
     """Return Hand and Till's pairs: for each class, in the order of sorted labels, the pairs that its score ranks.
 
     M is the mean over ordered pairs of classes (k, l) of A(k|l), the AUC of the k-th score between rows of class k and
-    of class l: the mean over k of one minus the risk of the k-th score.
+    of class l: the mean over k of one minus the risk of the k-th score. Within strata it is the mean over those of
+    these pairs of rows that are in one stratum, with the same weights.
 
     Examples
     --------
@@ -193,7 +194,8 @@ def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> list[Pa
     """
     place = sorted_classes(y)
     each = None if weights is None else observation_weights(weights, place.size)
-    return [class_against_rest(place, k, each) for k in range(place.max() + 1)]
+    found = [class_against_rest(place, k, each) for k in range(place.max() + 1)]
+    return found if strata is None else [stratified(pairs, strata) for pairs in found]
 
 
 def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:

@@ -173,7 +173,8 @@ class SitesPosterior:
 
 
 LENGTHS = 121  # nodes of the quadrature over log r; with half as many, errors of 1e-3 in 100 coefficients
-CLOSEST = 1e-6  # distance in log r of the last node from the end of a bounded support; at 1e-3 evidences are 0.01 off
+# Distance in log r of the last node to the end of a bounded support; doubled, no effect, at 1e-3 evidences are 0.01 off
+CLOSEST = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -525,8 +526,8 @@ def solve(
             problem = finer
     seen = found.seen
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
-    sparse = "the inclusion probability or v0, " if problem.spikes is not None else ""
-    advice = f"Raise max_sweeps, {sparse}lower gamma, or check the result against tempering SMC."
+    sparse = ", the inclusion probability or v0" if problem.spikes is not None else ""
+    advice = f"Lower gamma{sparse}, or check the result against tempering SMC."
     warn_of("EP", found, len(history), plan.tolerance, log_evidence, advice, stacklevel=4)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SitesFit(

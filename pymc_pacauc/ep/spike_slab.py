@@ -298,7 +298,7 @@ class LengthOfSites(ByCovariance):
 
 @dataclass(frozen=True, eq=False)
 class LengthOfSpikes(LengthOfSites):
-    """The same with Dirac spikes: given which coefficients are zero (the model), the length is chi-distributed.
+    """Directions and lengths with Dirac spikes: given which coefficients are zero, the length is chi-distributed.
 
     Models and directions have importance weights where models can be listed.
     """

@@ -63,6 +63,8 @@ def fit(
         If an option is unknown or out of its range.
     UnsupportedError
         If the prior has no such method.
+    ImportError
+        If ``client`` is given and Dask is not installed.
 
     Warns
     -----

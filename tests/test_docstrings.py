@@ -14,9 +14,11 @@ namespaces
 """
 
 import ast
+import builtins
 import dataclasses
 import inspect
 import re
+import textwrap
 from functools import cached_property
 
 import pytest
@@ -136,3 +138,54 @@ def test_defaults_are_those_that_are_documented():
                     wrong.append(f"{place}({parameter}): {said}, and is {default!r}")
     assert not wrong, "\n".join(wrong)
     assert compared > 100
+
+
+def name_raised(node):
+    return getattr(node.exc.func if isinstance(node.exc, ast.Call) else node.exc, "id", None)
+
+
+def raised_in(function, cls=None, depth=1, seen=()):
+    """Names of exceptions that a function raises, and whether it warns; its helpers of this package are followed."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if depth < 0 or function in seen:
+        return set()
+    module = vars(inspect.getmodule(function))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    found, caught = set(), set()  # caught: numbers of nodes that raise what is caught around them
+    for block in (node for node in ast.walk(tree) if isinstance(node, ast.Try) and node.handlers):
+        names = {getattr(each, "id", None) for one in block.handlers if one.type for each in ast.walk(one.type)}
+        inside = [node for each in block.body for node in ast.walk(each) if isinstance(node, ast.Raise)]
+        caught |= {id(node) for node in inside if name_raised(node) in names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and node.exc is not None and id(node) not in caught:
+            found.add(name_raised(node))
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Attribute) and called.attr == "warn":
+                found.add("warns")
+            own = isinstance(called, ast.Attribute) and getattr(called.value, "id", None) == "self"
+            helper = getattr(cls, called.attr, None) if own else module.get(getattr(called, "id", None))
+            if inspect.isfunction(helper) and ours(helper):
+                found |= raised_in(helper, cls, depth - 1, (*seen, function))
+    return found
+
+
+def test_what_is_raised_is_documented():
+    """Exceptions of a public function and of the helpers that it calls, against its Raises; warnings against Warns."""
+    wrong = []
+    for name, value in public_names():
+        documented = [(name, value, None)] if inspect.isfunction(value) else []
+        if inspect.isclass(value):
+            documented = [(f"{name}.{each}", member, value) for each, member in members(value)]
+        for place, function, cls in documented:
+            if not inspect.isfunction(function) or not ours(function) or place in HOOKS:
+                continue
+            doc, module = docscrape.FunctionDoc(function), vars(inspect.getmodule(function))
+            said = [vars(builtins).get(entry.type) or module.get(entry.type) for entry in doc["Raises"]]
+            for raised in raised_in(function, cls):
+                kind = vars(builtins).get(raised) or module.get(raised)
+                if raised == "warns":
+                    wrong += [] if doc["Warns"] else [f"{place} warns"]
+                elif inspect.isclass(kind) and not any(issubclass(kind, each) for each in said if each):
+                    wrong.append(f"{place} raises {raised}")
+    assert not wrong, "\n".join(wrong)

@@ -193,7 +193,7 @@ RESULTS = {
     "certificate of scores": (
         lambda approx, idata: pac.certificate(pac.predict_scores(approx, X)),
         (
-            "result must be that of pm.fit(method=pac.EP()) or pac.GaussianVB(), draws of it, or that of "
+            "result must come from pm.fit(method=pac.EP()) or pac.GaussianVB(), be draws of it, or come from "
             "pm.sample(step=pac.TemperingSMC()); got DataArray"
         ),
         lambda approx, idata: pac.certificate(approx),

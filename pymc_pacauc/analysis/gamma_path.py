@@ -45,6 +45,8 @@ def tempering_path(idata: Any) -> xr.Dataset:
     ------
     ValueError
         If ``idata`` has no tempering path.
+    TypeError
+        If ``idata`` is not of a kind described above.
 
     Warns
     -----
@@ -69,7 +71,7 @@ def tempering_path(idata: Any) -> xr.Dataset:
     (0.0, 4.0)
     """
     tempering = _tempering(idata)
-    assert tempering.fitted_to  # or it says what differs, where draws of several fits are joined
+    assert tempering.fitted_to  # raises, with what differs, where draws of several fits are joined
     runs = tempering.runs()
     count = [int(run["stage"][0]) + 1 for run in runs]
     columns = {each.name: np.full((len(runs), max(count)), np.nan) for each in fields(Stage)}
@@ -110,6 +112,11 @@ def log_evidence(idata: Any) -> LogEvidence:
     LogEvidence
         ``estimate`` and ``standard_error``, in nats.
 
+    Raises
+    ------
+    TypeError
+        If ``idata`` is not of a kind described above.
+
     Warns
     -----
     TemperingWarning
@@ -135,7 +142,7 @@ def log_evidence(idata: Any) -> LogEvidence:
     >>> bool(abs(found.estimate + 1.57) < 0.1), bool(found.standard_error < 0.1)
     (True, True)
     """
-    result = as_result(idata).evidence
+    result = as_result(idata, "idata").evidence
     if not result.agree:
         warnings.warn(
             f"Independent chains disagree about the log evidence: their standard deviation is {result.between:.2f} "
@@ -173,6 +180,8 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     ------
     ValueError
         If ``gamma`` is not between 0 and the gamma sampled, or posterior and sample_stats are not both there.
+    TypeError
+        If ``idata`` is not of a kind described above.
 
     Warns
     -----
@@ -203,7 +212,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
         )
     if any(posterior.sizes[dim] != stats.sizes[dim] for dim in ("chain", "draw")):
         raise ValueError("idata has different draws in posterior and sample_stats: select idata.sel(draw=...) of both.")
-    top = as_result(idata).fitted_to.gamma
+    top = as_result(idata, "idata").fitted_to.gamma
     if not 0.0 <= gamma <= top:
         raise ValueError(f"gamma must lie between 0 and the gamma sampled, {top:g}; got {gamma}.")
     rng = np.random.default_rng(random_seed)
@@ -229,7 +238,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
         draw = posterior["draw"].values
         chosen = [posterior.isel(chain=c, draw=i).assign_coords(draw=draw) for c, i in enumerate(index)]
         found = xr.concat(chosen, dim="chain")
-    carried = as_result(idata).score_function
+    carried = as_result(idata, "idata").score_function
     if carried is not None:
         found = found.assign_coords(carried.as_coords())
     columns = {"particle_ess": ess, "stage_gamma": list(sources)}
@@ -237,7 +246,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
 
 
 def _tempering(idata: Any) -> Draws:
-    result = as_result(idata)
+    result = as_result(idata, "idata")
     if not isinstance(result, Draws) or "path_stage" not in result.stats:
         raise ValueError(
             "idata has no tempering path: pass the result of pm.sample(step=pac.TemperingSMC()). For an approximation "

@@ -339,6 +339,11 @@ def regularization_path(
         ``log_evidence``, ``expected_risk``, ``expected_model_size``, ``sweeps``, ``converged``. Values of a fit that
         did not converge are NaN.
 
+    Raises
+    ------
+    ValueError
+        If a value of v0, p, v1 or gamma is out of its range, or the model has no one spike-and-slab variable.
+
     Warns
     -----
     ConvergenceWarning

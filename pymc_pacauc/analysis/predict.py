@@ -86,6 +86,8 @@ def predict_scores(
     ValueError
         If ``X_new`` does not have the columns of the model, names groups the model does not know, or the score function
         of ``result`` is not known and ``model`` is not given.
+    TypeError
+        If ``result`` is not of a kind described above.
 
     See Also
     --------
@@ -166,6 +168,8 @@ def export(
     ValueError
         Where scores are not linear in the columns: Gaussian processes, kernel features, coefficients by group,
         one-vs-rest.
+    TypeError
+        If ``result`` is not of a kind described above.
 
     See Also
     --------

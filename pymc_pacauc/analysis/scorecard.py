@@ -25,7 +25,7 @@ from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.numerics import FloatArray, Mask, check_whole, checked_rows, numeric_array
 
-TOLERATED = 0.01  # loss of AUC whose probability is said, in AUC
+TOLERATED = 0.01  # AUC: the report says how probable a larger loss is; doubled, it says so of 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +159,8 @@ def scorecard(
     ------
     ValueError
         If scores are not linear in the columns, X lacks some of them, or an option is out of its range.
+    TypeError
+        If ``result`` has no linear score.
 
     See Also
     --------

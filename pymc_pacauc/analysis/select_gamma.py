@@ -125,6 +125,13 @@ class GammaSelection:
         ndarray of matplotlib Axes
             Two: AUCs above, log evidence below.
 
+        Raises
+        ------
+        ValueError
+            If ``ax`` is not two axes.
+        ImportError
+            If matplotlib is not installed.
+
         See Also
         --------
         pymc_pacauc.plots.plot_gamma_path : The function that draws.

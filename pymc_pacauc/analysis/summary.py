@@ -66,6 +66,8 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
     ------
     ValueError
         If there is no spike-and-slab variable, or several and ``var_name`` is not given.
+    TypeError
+        If ``result`` is not of a kind described above.
 
     See Also
     --------
@@ -177,6 +179,8 @@ def summary(
     ------
     ValueError
         If ``var_names`` names no variable of ``result``, or ``epsilon``, ``ci_prob`` or ``top`` is out of its range.
+    TypeError
+        If ``result`` is not of a kind described above, or an option is not one of a summary of scores.
 
     See Also
     --------
@@ -446,6 +450,8 @@ def compare(results: Mapping[str, Any], *, folds: int = 5, epsilon: float = 0.05
     ValueError
         If there are fewer than two results, they were fitted to different labels or at different gammas, or a log
         evidence is not known.
+    TypeError
+        If one of ``results`` is not of these kinds.
 
     See Also
     --------

@@ -98,6 +98,8 @@ class Threshold(HTMLReport):
         ------
         ValueError
             If a score is NaN, or the scores are of another fit than the threshold.
+        TypeError
+            If ``scores`` is a table of covariates.
 
         See Also
         --------
@@ -146,6 +148,8 @@ class Threshold(HTMLReport):
         ------
         ValueError
             If ``scores`` are no draws, or of another fit than the threshold.
+        TypeError
+            If ``scores`` is a table of covariates.
 
         See Also
         --------

@@ -198,6 +198,9 @@ def certificate(
     ValueError
         If the prior was tuned on these data (see ``tuned_prior``), the model has more than AUC terms and a prior, or an
         option is out of its range or not for this result.
+    TypeError
+        If ``result`` is not of a kind described above. Of an average (``prior="auto"``) and of several classes, pass
+        one posterior.
 
     See Also
     --------

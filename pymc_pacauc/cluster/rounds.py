@@ -176,6 +176,10 @@ def run_chains(
     ------
     ClusterError
         If the cluster is closed or has lost its workers.
+    TypeError
+        If ``client`` is no synchronous ``distributed.Client``.
+    ValueError
+        If ``chains`` is not positive, or ``start`` does not fit the problem.
 
     See Also
     --------

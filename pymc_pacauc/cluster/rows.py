@@ -221,6 +221,8 @@ def fit_rows(
         If the cluster is closed or has lost its workers.
     ValueError
         If parts have different columns, labels other than two classes, or values that are not finite.
+    TypeError
+        If ``client`` is no synchronous ``distributed.Client``, or ``rows`` are of none of the kinds above.
 
     Warns
     -----

@@ -108,7 +108,9 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
         return SurvivalCurve(at, 1.0 - incidence, np.maximum(variance, 0.0) / (1.0 - incidence) ** 2)
 
 
-LEAST_FOLLOWED = 0.01  # the smallest G: what Uno's C says of later times rests on a handful of events
+# Smallest share G still followed: below it a handful of events decide Uno's C, and one may weigh as much as 10 000
+# others, which is refused. Doubled, so are times at which up to 2 % are followed.
+LEAST_FOLLOWED = 0.01
 
 
 @np.errstate(under="ignore")  # SciPy looks up the number next to 0
@@ -371,6 +373,11 @@ def _at_horizons(
             after = censoring_survival(t, code != 0)
             _check_followed(t, after, case, "horizon")
             followed = censoring_survival(t, code != 0, at=np.array([horizon]))[0]
+            if followed < LEAST_FOLLOWED:
+                raise ValueError(
+                    f"horizon={horizon:g} is too late: less than {LEAST_FOLLOWED:.0%} would be followed until then; "
+                    f"times go to {t.max():g}."
+                )
             before = np.where(other, censoring_survival(t, code != 0, before=True), followed)
             block = Block(part[case], part[control], 1.0 / after[case], 1.0 / before[control])
             here.append(block)

@@ -2,7 +2,7 @@
 
 Each function returns the pairs as complete bipartite blocks (:mod:`pymc_pacauc.comparison.pairs`), so that engines need
 no code for a kind; censored times are in :mod:`pymc_pacauc.comparison.censored`. To add a kind, write a function that
-returns a ``Pairs``, and add an argument to :func:`label_comparison`. If records shall name it, enter a name
+returns a ``Pairs``, and add an argument to :func:`label_comparison`. For records to name it, enter a name
 in ``KINDS`` (:mod:`pymc_pacauc.comparison.pairs`) and pass it as ``Pairs(kind=...)``; else it is "other pairs".
 
 *Partial AUC* (``max_fpr``): the area under the ROC curve up to a largest false positive rate,
@@ -162,7 +162,7 @@ def sorted_classes(y: ArrayLike) -> NDArray[np.intp]:
     return np.argsort(order)[place]
 
 
-def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> list[Pairs]:
+def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None, strata: ArrayLike | None = None) -> list[Pairs]:
     """Return Hand and Till's pairs: for each class, in the order of sorted labels, the pairs that its score ranks.
 
     M is the mean over ordered pairs of classes (k, l) of A(k|l), the AUC of the k-th score between rows of class k and
@@ -175,14 +175,15 @@ def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> list[Pa
     [Pairs(n=4, blocks=[2 x 1, 2 x 1]), Pairs(n=4, blocks=[1 x 2, 1 x 1]), Pairs(n=4, blocks=[1 x 2, 1 x 1])]
     """
     place = sorted_classes(y)
-    n, members, found = place.size, members_of(place), []
+    own = None if weights is None else observation_weights(weights, place.size)
+    members, found = members_of(place), []
     for k, mine in enumerate(members):
         blocks = [Block(mine, rows) for other, rows in enumerate(members) if other != k]
-        if weights is not None:  # without them all pairs of a block have one weight, which makes sweeps faster
-            blocks = [block.times(observation_weights(weights, n)) for block in blocks]
+        if own is not None:  # without weights all pairs of a block have one weight, which makes sweeps faster
+            blocks = [block.times(own) for block in blocks]
         even = tuple(replace(block, weight=block.weight / block.total_weight) for block in blocks)
-        found.append(Pairs(n, even, "two classes"))
-    return found
+        found.append(Pairs(place.size, even, "two classes"))
+    return found if strata is None else [stratified(each, strata) for each in found]
 
 
 def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:

@@ -129,7 +129,8 @@ def empirical_risk(
         :mod:`pymc_pacauc.comparison.kinds`.
     multi_class : {"ovo"}, optional
         ``"ovo"`` for K unordered classes with a score for each, ``scores[..., n, K]`` in the order of sorted labels:
-        one minus Hand and Till's M, the mean over pairs of classes (k, l) of the AUC of score k between their rows.
+        one minus Hand and Till's M, the mean over pairs of classes (k, l) of the AUC of score k between their rows;
+        it goes with ``weights`` and ``strata``.
 
     Returns
     -------
@@ -158,11 +159,9 @@ def empirical_risk(
     if multi_class is not None:
         if multi_class != "ovo":
             raise ValueError(f'multi_class must be "ovo" or None; got {multi_class!r}.')
-        if positive is not None or strata is not None or ordered is not False or max_fpr is not None:
-            raise ValueError(
-                'multi_class="ovo" can be combined with weights only, not with positive, strata, ordered or max_fpr.'
-            )
-        classes = unordered_classes(y, weights)
+        if positive is not None or ordered is not False or max_fpr is not None:
+            raise ValueError('multi_class="ovo" goes with weights and strata, not with positive, ordered or max_fpr.')
+        classes = unordered_classes(y, weights, strata)
         values, shape = score_array(scores), (classes[0].n, len(classes))
         if values.shape[-2:] != shape:
             raise ValueError(
@@ -339,6 +338,11 @@ def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatA
     -------
     ndarray, shape (N,)
         Share of the weight of wrongly ordered pairs, in [0, 1]; NaN for a vector with a NaN.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, or ``ties`` is not defined for the pairs.
 
     See Also
     --------

@@ -277,7 +277,7 @@ def as_fit(
 def _lost(found: loop.GaussianSolution, plan: Plan) -> bool:
     """Return whether sweeps from the prior did not converge, so that a path of growing gammas is worth trying.
 
-    It converges for 12 of 14 such fits, as where data contradict the prior mean.
+    The path converges for 12 of 14 fits of this kind, such as those whose data contradict the prior mean.
     """
     begun = isinstance(plan.start, str) and plan.where == "threads"
     return begun and not (found.converged or found.interrupted) and len(found.history) >= MAX_SWEEPS
@@ -361,8 +361,8 @@ def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
 def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
     """Make a start for other scores of the same pairs: the prior of ``problem`` times the sites of ``fit``.
 
-    The sites are functions of the score differences, and those of ``problem`` are put in. Where the product is not a
-    density: None; or, for a fit on sampled pairs, the prior with these pairs.
+    Sites are functions of score differences, here of those of ``problem``. Where the product is not a density, the
+    start is None, or, of a fit on sampled pairs, the prior with the same pairs.
     """
     old, space = fit.problem.scores.reduced, problem.scores.reduced
     moments = score_moments(old.design, old.offset, fit.posterior.natural)

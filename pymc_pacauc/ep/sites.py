@@ -82,7 +82,7 @@ class SiteFunctions(NamedTuple):
     log_constant: FloatArray
 
 
-WRONG = 2  # index of its field
+WRONG = SiteFunctions._fields.index("wrong")
 
 
 class Tabulated(NamedTuple):

@@ -173,7 +173,8 @@ class SitesPosterior:
 
 
 LENGTHS = 121  # nodes of the quadrature over log r; with half as many, errors of 1e-3 in 100 coefficients
-CLOSEST = 1e-6  # distance in log r of the last node from the end of a bounded support; at 1e-3 evidences are 0.01 off
+# Distance in log r of the last node to the end of a bounded support; doubled, no effect, at 1e-3 evidences are 0.01 off
+CLOSEST = 1e-6
 
 
 @dataclass(frozen=True, eq=False)

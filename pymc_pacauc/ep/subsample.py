@@ -49,9 +49,9 @@ from pymc_pacauc.problem.problem import Problem
 # error remains 0.03 to 0.04 sd; with half of the first 1.2 times as long (benchmarks/constants.py).
 FEW_ROWS, MANY_ROWS = 1000, 20_000
 PILOT_SIDE = 200  # rows at least, of the smaller side; doubled, 1.05 times as long (2 % positive, 60 000 rows)
-ROUGH = 0.05  # relative change of q at which a fit ends of which only the score is used
+ROUGH = 0.05  # relative change of q at which a fit ends of which only the score is used; doubled, no effect
 # Relative change at which a thinned subsample's fit ends; with a step after it, the mean is off by a thousandth of a
-# standard deviation, far below the sampling error
+# standard deviation, far below the sampling error. Doubled, no effect; halved, 1.1 times as long
 LAST_TOLERANCE = 0.015
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 

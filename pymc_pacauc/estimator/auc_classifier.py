@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from pymc_pacauc.comparison.kinds import label_comparison, stratified, unordered_classes
+from pymc_pacauc.comparison.kinds import label_comparison, unordered_classes
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.estimator import base
 from pymc_pacauc.estimator.calibration import FittedScore, calibrate, fit_softmax
@@ -207,6 +207,11 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         classes, place = np.unique(y, return_inverse=True)
         leaves_out = self.calibration is not None or recipe.gamma == "cv"
         _check_classes(classes, place, leaves_out)
+        if self.multi_class == "ordered" and classes.size > 2 and classes.dtype.kind not in "biuf":
+            raise ValueError(
+                f'multi_class="ordered" needs numbers as labels, not {" < ".join(map(str, classes))} of the alphabet: '
+                "pass the codes of an ordered pandas column, y.cat.codes."
+            )
         counted = weights
         if self.class_weight is not None:
             counted = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
@@ -220,8 +225,7 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         if classes.size == 2 or self.multi_class == "ordered":
             fitted = [score(place, label_comparison(place, strata=strata, weights=weights, ordered=True))]
         else:
-            rest = unordered_classes(place, weights)
-            rest = rest if strata is None else [stratified(pairs, strata) for pairs in rest]
+            rest = unordered_classes(place, weights, strata)
             fitted = [score((place == k).astype(np.intp), pairs) for k, pairs in enumerate(rest)]
             if self.calibration is not None:
                 held_out = np.column_stack([np.asarray(each.held_out) for each in fitted])
@@ -289,6 +293,11 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         ndarray, shape (rows,)
             A label of ``classes_`` for each row.
 
+        Raises
+        ------
+        ValueError
+            If X has other columns than in ``fit``, or values that are not finite.
+
         See Also
         --------
         AUCClassifier.predict_proba : Probabilities of the classes.
@@ -320,6 +329,11 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         ndarray, shape (rows, classes)
             Probabilities, in the order of ``classes_``; see :mod:`pymc_pacauc.estimator.calibration`.
 
+        Raises
+        ------
+        ValueError
+            If X has other columns than in ``fit``, or values that are not finite.
+
         See Also
         --------
         AUCClassifier.decision_function : Scores, which need no calibration.
@@ -349,6 +363,11 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         -------
         ndarray, shape (rows, classes)
             Logarithms of :meth:`predict_proba`.
+
+        Raises
+        ------
+        ValueError
+            If X has other columns than in ``fit``, or values that are not finite.
 
         See Also
         --------
@@ -414,9 +433,7 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
             raise ValueError("Only one class is present in y_true. The AUC is not defined in that case.")
         if scores.ndim == 1:
             return 1.0 - float(empirical_risk(scores, place, strata=strata, weights=weights, ordered=True))
-        if strata is not None:
-            raise ValueError("strata is not defined for M, of several classes: call score() without it.")
-        return 1.0 - float(empirical_risk(scores[:, present], place, weights=weights, multi_class="ovo"))
+        return 1.0 - float(empirical_risk(scores[:, present], place, strata=strata, weights=weights, multi_class="ovo"))
 
 
 def _check_classes(classes: NDArray[Any], place: NDArray[np.intp], leaves_out: bool) -> None:

@@ -201,7 +201,7 @@ class ScoreEstimator(BaseEstimator):
 
     @property
     def coef_sd_(self) -> FloatArray:
-        """Calibrated standard deviations of the coefficients, the shape of ``coef_``."""
+        """Calibrated standard deviations of the coefficients, the shape of ``coef_``, where scores are linear in X."""
         check_is_fitted(self)
         if self.scores_[0].posterior.features is not None:
             raise AttributeError(f"coef_sd_ is for scores that are linear in X, not for prior={self.prior!r}.")
@@ -215,7 +215,7 @@ class ScoreEstimator(BaseEstimator):
 
     @property
     def approximation_(self) -> Any:
-        """Fit on arrays, :class:`~pymc_pacauc.arrays.Fit`."""
+        """Fit on arrays, :class:`~pymc_pacauc.arrays.Fit`; a copy or a pickle has none without ``keep_data=True``."""
         check_is_fitted(self)
         if not self.scores_[0].posterior.has_data:
             raise AttributeError(KEEP)

@@ -217,6 +217,12 @@ class ConcordanceEstimator(base.ScoreEstimator):
         float
             Concordance, in [0, 1].
 
+        Raises
+        ------
+        ValueError
+            If X has other columns than in ``fit``, y has not an event and a time for each row, or no pair of times can
+            be compared.
+
         See Also
         --------
         pymc_pacauc.concordance_risk : One minus the concordance of any scores.
@@ -265,9 +271,10 @@ def event_and_time(y: ArrayLike, n: int) -> Observed:
     if event.shape != (n,):
         raise ValueError(f"Found input variables with inconsistent numbers of samples: [{n}, {event.size}]")
     event, time = numeric_array("event", event), numeric_array("time", time)
-    if np.isin(time, (0, 1)).all() and not np.isin(event[np.isfinite(event)], (0, 1)).all():
+    codes, times = set(event[np.isfinite(event)].tolist()), set(time.tolist())
+    if times <= {0, 1} < codes | {0, 1} or (0 in times and (time == np.floor(time)).all() and len(codes) > len(times)):
         raise ValueError(
-            "y must have the event in its first column and the time in its second; got a second column of 0 and 1: "
-            "exchange them."
+            "y must have the event in its first column and the time in its second; got a second column that looks like "
+            f"codes of events, {min(times):g} to {max(times):g}: exchange them."
         )
     return event_codes(event, n), time, entry

@@ -343,7 +343,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
 
     @property
     def inclusion_probability(self) -> xr.DataArray | dict[str, xr.DataArray]:
-        """Probability of the slab for each coefficient (by variable, when there are several sparse variables)."""
+        """Probability of the slab for each coefficient of a :class:`~pymc_pacauc.SpikeSlab`; a dict of several."""
         if not self.source.sparse:
             raise AttributeError(
                 "The model has no pac.SpikeSlab variable: every coefficient is included with probability 1."

@@ -32,7 +32,7 @@ from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.nested import HyperModel, fit_nested, read_model
 from pymc_pacauc.model.read import ModelProblem
 
-MOST = 100.0  # ratio of standard deviations
+MOST = 100.0  # ratio of standard deviations warned of, see above: results are poor from there on; doubled, fewer are
 
 
 class ScaleWarning(UserWarning):
@@ -227,6 +227,8 @@ class EP(Inference):
         ------
         NotLinearGaussianError
             If the scores are not affine in variables that EP can treat.
+        ImportError
+            If ``client`` was given and Dask is not installed.
 
         Warns
         -----
@@ -278,6 +280,16 @@ class EP(Inference):
         -------
         EPApproximation
             The new approximation.
+
+        Raises
+        ------
+        NotLinearGaussianError
+            If the model was changed to one that EP cannot treat.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the fit does not converge.
 
         See Also
         --------

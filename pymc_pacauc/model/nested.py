@@ -533,7 +533,7 @@ class NestedApproximation(EPApproximation):
             for name, part in zip(source.free.names, source.free.slices, strict=True):
                 values[rows[:, None], place[name]] = inner[:, part]
         if outer := [k for value in self.hyper.layout.values for k in place[value.name]]:
-            dirac = any(each.dirac for each in self.source.independent)  # indicators are cut at p: no other p will do
+            dirac = any(each.dirac for each in self.source.independent)  # indicators are drawn at the model's own p
             lattice = None if dirac else nested.lattice
             phi = nested.phi[chosen] if lattice is None else lattice.draw(chosen, rng)
             values[:, outer] = phi

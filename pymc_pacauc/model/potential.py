@@ -102,11 +102,11 @@ def compared_labels(
     return _compared({"y": y, **arrays}, build, options, mask)
 
 
-def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any) -> list[Compared]:
+def compared_classes(y: Any, number: int, *, weights: Any = None, strata: Any = None, **others: Any) -> list[Compared]:
     """Compare unordered classes: return a comparison for the score of each, in the order of sorted labels."""
     if any(value is not None and value is not False for value in others.values()):
-        raise ValueError(f'multi_class="ovo" can be combined with weights only, not with {", ".join(others)}.')
-    given = {"y": y if isinstance(y, Variable) else sorted_classes(y), "weights": weights}
+        raise ValueError(f'multi_class="ovo" goes with weights and strata, not with {", ".join(others)}.')
+    given = {"y": y if isinstance(y, Variable) else sorted_classes(y), "weights": weights, "strata": strata}
     return [_compared(given, of_class=(k, number)) for k in range(number)]
 
 
@@ -225,6 +225,8 @@ def auc_risk(
     ------
     ValueError
         If y does not have the classes asked for, lengths differ, or options exclude each other.
+    TypeError
+        If ``scores`` are no numeric expression or array.
 
     See Also
     --------
@@ -338,6 +340,8 @@ def AUCPotential(
     ValueError
         If y does not have such classes, lengths differ, gamma is not positive or not finite, or options
         exclude each other.
+    TypeError
+        If ``scores`` are no numeric expression or array.
 
     See Also
     --------
@@ -420,6 +424,8 @@ def ConcordancePotential(
     ------
     ValueError
         If no pair of times can be compared, lengths differ, or options exclude each other.
+    TypeError
+        If ``scores`` are no numeric expression or array.
 
     See Also
     --------

@@ -365,6 +365,8 @@ def SpikeSlab(
     ValueError
         If not one of ``shape`` and ``dims`` is given, p is not in (0, 1), v1 is not positive, v0 is negative or above
         v1, or v0 is 0 for some coefficients only.
+    TypeError
+        If ``shape`` is not made of integers.
 
     See Also
     --------

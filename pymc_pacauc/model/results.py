@@ -173,7 +173,7 @@ class Draws:
         return np.array([float(run[name][0]) for run in self.runs()])
 
 
-LARGEST_K = 0.7  # Pareto shape beyond which averages of weights are not trusted (Vehtari et al. 2024); no unit
+LARGEST_K = 0.7  # Pareto shape beyond which weighted averages are unreliable: Vehtari et al. (2024), arXiv:1507.02646
 
 
 def corrected_evidence(fit: Any, posterior: Any) -> LogEvidence:
@@ -212,13 +212,13 @@ def as_results(result: Any) -> list[Any]:
     return [each.result for each in posteriors] or [as_result(result)]
 
 
-def as_result(result: Any) -> Any:
-    """Return the :class:`Result` of ``result``; refuse other objects."""
+def as_result(result: Any, name: str = "result") -> Any:
+    """Return the :class:`Result` of ``result``; refuse other objects, by the ``name`` of the caller's argument."""
     result = opened(result)
     if hasattr(result, "scores_"):  # a fitted estimator
         result, *others = as_results(result)
         if others:
-            raise TypeError("result has a score for each class: pass estimator.scores_[k].posterior.result.")
+            raise TypeError(f"{name} has a score for each class: pass estimator.scores_[k].posterior.result.")
     if hasattr(result, "fitted_to") and hasattr(result, "divergence"):
         return result
     if hasattr(result, "problem") and hasattr(result, "log_evidence"):
@@ -231,7 +231,7 @@ def as_result(result: Any) -> Any:
         alone = isinstance(result, xr.Dataset) or dataset_of(result, "posterior") is not None
         held = " without its sample_stats: pass the whole idata" if alone else ""
         raise TypeError(
-            "result must be that of pm.fit(method=pac.EP()) or pac.GaussianVB(), draws of it, or that of "
+            f"{name} must come from pm.fit(method=pac.EP()) or pac.GaussianVB(), be draws of it, or come from "
             f"pm.sample(step=pac.TemperingSMC()); got {type(result).__name__}{held}."
         )
     posterior = dataset_of(result, "posterior")
@@ -279,7 +279,7 @@ def without_data(idata: Any) -> Any:
     """
     from pymc_pacauc.model.compat import inference_data  # ArviZ, which need not be imported with every model
 
-    found, posterior = as_result(idata), dataset_of(idata, "posterior")
+    found, posterior = as_result(idata, "idata"), dataset_of(idata, "posterior")
     if not isinstance(found, Draws) or posterior is None:
         raise TypeError("without_data() is for draws: pass approx.sample(), or the result of pm.sample().")
     rows = {found.fitted_to.n_pos + found.fitted_to.n_neg} | _row_numbers(idata)

@@ -99,6 +99,10 @@ class TemperingSMC(BlockedStep):
     ------
     ValueError
         If an option is out of its range, ``vars`` are not all free variables, or the model has no AUC term.
+    TypeError
+        If an option is unknown, or ``start`` is neither a fit of these variables nor a mean and a covariance.
+    SamplingError
+        If the log-density is NaN or infinite at all draws from the prior.
 
     Warns
     -----

@@ -332,6 +332,8 @@ def run_tempering(
     ------
     FloatingPointError
         If the log-density is NaN or infinite at all starting particles.
+    ValueError
+        If the path lacks what ``settings.move`` needs.
 
     Warns
     -----

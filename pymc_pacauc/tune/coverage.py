@@ -65,7 +65,7 @@ from pymc_pacauc.numerics import DRAWS, FloatArray, check_probability, slices
 from pymc_pacauc.problem.problem import Problem, two_class_mask
 from pymc_pacauc.tune.gamma import MANY_ROWS, content_order, pairs_of_few
 
-MOST_FITS = 12  # of the search for gamma; it takes about five
+MOST_FITS = 12  # of the search for gamma; it takes about five: doubled or halved, no effect
 # Passes over the pairs for the calibrated spread; twice as many change standard deviations by less than 1 %.
 PASSES = 5
 

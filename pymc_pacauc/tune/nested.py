@@ -53,13 +53,17 @@ from pymc_pacauc.problem.problem import Problem
 
 MOST_HYPER = 6  # beyond that points are too few for the dimension; doubled, effective points fall below a tenth
 TOLERANCE = ACCURACIES["path"].tolerance  # of the fits: log Z to 1e-3 nats, means to 0.01 sd
-STEP = 1e-4  # of differences of problems, in prior standard deviations
-FARTHEST = 8.0  # of a mode from where its search begins, in prior standard deviations, or logarithms without a prior
+STEP = 1e-4  # of difference quotients, in prior standard deviations; doubled or halved, means move by 1e-8
+# Distance of a mode from where its search begins, at most, in prior standard deviations, or logarithms without a prior;
+# doubled or halved, no effect where the mode is nearer
+FARTHEST = 8.0
 # Lattice, by dimension: step in posterior standard deviations, and nats below the mode where it ends. Moments of two
 # scales are off by 0.01 sd, log Z by 0.006 nats (benchmarks/nested.py); half the step takes four times as many fits.
 LATTICE = {1: (1.0, 6.0), 2: (1.4, 4.5)}
-STRETCH = 0.4  # steps grow as cosh(STRETCH t), t in steps from the mode: long tails take half the points
-MOST_POINTS = 300  # of a lattice: density that has not fallen by then has no end that is worth following
+# Steps grow as cosh(STRETCH t), t in steps from the mode: long tails take half the points. Doubled, moments move 0.002
+STRETCH = 0.4
+# Of a lattice: a density that has not fallen by then has no end worth following. Doubled, it is in twice the time
+MOST_POINTS = 300
 # Quasi-random points per hyper-parameter and round: twice as many halve the error, at twice the time. And values in a
 # certificate: twice as many cost at most 0.7 nats more.
 POINTS = 32

@@ -34,5 +34,5 @@ def test_fewer_draws_than_stages():
 
 
 def test_no_path_in_other_samplers():
-    with pytest.raises(TypeError, match="result must be that of"):
+    with pytest.raises(TypeError, match="idata must come from"):
         tempering_path({"sample_stats": xr.Dataset()})

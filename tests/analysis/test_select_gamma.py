@@ -114,7 +114,9 @@ def test_of_given_gammas_the_nearest_is_chosen(model):
     assert f"from {low:.4g} to {high:.4g}" in repr(given)
 
 
-@pytest.mark.parametrize("kind", ["two classes", "rows that are alike", "strata", "weights", "groups"])
+@pytest.mark.parametrize(
+    "kind", ["two classes", "rows that are alike", "strata", pytest.param("weights", marks=pytest.mark.slow), "groups"]
+)
 def test_the_order_of_rows_and_the_unit_of_the_covariates_do_not_matter(kind):
     rng = np.random.default_rng(4)
     rows = (X > 0).astype(float) if kind == "rows that are alike" else X
@@ -253,7 +255,10 @@ COMPARISONS = {
 }
 
 
-@pytest.mark.parametrize("name", COMPARISONS)
+SAMPLED = pytest.param("partial AUC", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", [SAMPLED if name == "partial AUC" else name for name in COMPARISONS])
 def test_every_comparison_is_cross_validated_as_refits_would_be(name, monkeypatch):
     """By hand: fit without the rows of a fold, and judge its rows by the same comparison."""
     potential, risk, arrays, options = COMPARISONS[name]

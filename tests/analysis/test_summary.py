@@ -78,7 +78,7 @@ def test_of_draws(fitted):
 
 
 def test_of_anything_else():
-    with pytest.raises(TypeError, match="result must be that of"):
+    with pytest.raises(TypeError, match="result must come from"):
         pac.summary([1, 2, 3])
 
 

@@ -225,7 +225,7 @@ def test_refusals(fitted):
         pac.certificate(approx, bound="best")
     with pytest.raises(ValueError, match="epsilon"):
         pac.certificate(approx, epsilon=0)
-    with pytest.raises(TypeError, match="result must be that of"):
+    with pytest.raises(TypeError, match="result must come from"):
         pac.certificate(3.0)
     with pm.Model() as other:
         theta = pm.Normal("theta", size=3)

@@ -230,6 +230,7 @@ GOOD = {"time": [1.0, 2.0, 3.0, 4.0], "event": [True, True, False, True]}
         ({"cause": 0}, "cause must be a code of event.* got 0"),
         ({"horizon": 0.5}, "Nothing can be compared at horizon=0.5"),
         ({"horizon": 9.0}, "Nothing can be compared at horizon=9.*from 1 to 4"),
+        ({"horizon": 9.0, "event": [2, 1, 0, 0]}, "horizon=9 is too late: less than 1%.*times go to 4"),
         ({"horizon": -1.0}, "horizon must be one finite time > 0; got"),
         ({"horizon": [[1.0]]}, "horizon must be a time or a list of times"),
         ({"horizon": 2.5, "tau": 2.5}, "tau and horizon exclude each other"),

@@ -96,10 +96,6 @@ def check_against_tempering(name, share, particles, runs):
     assert np.abs(np.sqrt(posterior.variance) / sd - 1.0).max() < 0.04
 
 
-def test_pima_against_tempering():
-    check_against_tempering("pima", 1.0, 5000, 2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0 / 3.0, 1.0])
 @pytest.mark.parametrize("name", ["pima", "spect", "credit"])

@@ -410,6 +410,10 @@ def test_more_than_two_classes():
             ]
         )
     )
+    strata = np.arange(210) % 2
+    within = [ovo.score(X[strata == k], y[strata == k]) for k in (0, 1)]
+    assert ovo.score(X, y, strata=strata) == pytest.approx(np.mean(within), abs=0.02)
+    assert ovo.score(X, y, strata=np.zeros(210)) == pytest.approx(ovo.score(X, y), abs=1e-12)
     ordered = pac.AUCClassifier(gamma="default", multi_class="ordered").fit(X, y)
     assert ordered.coef_.shape == (1, 2)
     assert ordered.score(X, y) == 1 - pac.empirical_risk(ordered.decision_function(X), y, ordered=True) > 0.9
@@ -768,9 +772,11 @@ def test_what_is_asked_of_a_fitted_classifier_in_vain():
     options = {"prior": "ridge", "gamma": 20.0, "calibration": None}
     several, one = pac.AUCClassifier(**options).fit(X, y), pac.AUCClassifier(**options).fit(X, y > 0)
     curved = pac.AUCClassifier("additive", gamma=20.0, calibration=None).fit(X, y > 0)
+    named = pac.AUCClassifier(multi_class="ordered")
     for call, message in {
         lambda: several.decision_function(X, return_std=True): "return_std=True is for one score",
-        lambda: several.score(X, y, strata=y): "strata is not defined for M",
+        lambda: several.score(X, y, strata=y): "strata leaves no pair to compare",
+        lambda: named.fit(X, np.array(["low", "mid", "high"])[y]): "not high < low < mid of the alphabet",
         lambda: several.export(): "has one for each of 3 classes",
         lambda: several.predict_interval(X): "is for one score; for several",
         lambda: one.score(X, np.ones(60, dtype=bool)): "Only one class is present",

@@ -105,6 +105,7 @@ def test_weights_and_strata_of_scores(rows):
     [
         (lambda event, time: time, "event and the time of each sample"),
         (lambda event, time: np.column_stack([time, event]), "exchange them"),
+        (lambda event, time: np.column_stack([np.ceil(9 * time), 2 * event]), "codes of events, 0 to 2: exchange them"),
         (lambda event, time: np.column_stack([event, time])[:-1], "inconsistent numbers of samples"),
         (lambda event, time: np.column_stack([event * 0, time]), "event has no event"),
         (lambda event, time: np.column_stack([event, -time]), "negative value"),

@@ -135,6 +135,7 @@ def test_what_an_average_refuses(fitted):
         pac.AUCClassifier("auto", method="smc").fit([[0.0], [1.0]], [0, 1])
 
 
+@pytest.mark.slow
 def test_censored_times():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(80, 2))

@@ -276,22 +276,22 @@ def test_the_funnel_of_a_scale_near_zero_is_sampled_exactly():
         assert (np.abs(sample.mean(axis=0) - exact) < 3.5 * error + 1e-3 * np.array(exact)).all()
 
 
-def test_other_priors_given_a_learned_scale():
+@pytest.mark.parametrize("kind", [pytest.param("laplace", marks=pytest.mark.slow), "horseshoe"])
+def test_other_priors_given_a_learned_scale(kind):
     """Laplace coefficients, and a horseshoe: local scales by the prior's sites, the common one integrated over."""
-    for kind in ("laplace", "horseshoe"):
-        with pm.Model() as model:
-            tau = pm.HalfNormal("tau", 1.0)
-            if kind == "laplace":
-                theta = pm.Laplace("theta", 0.0, tau, shape=2)
-            else:
-                theta = pm.Normal("theta", 0.0, tau * pm.HalfCauchy("local", 1.0, shape=2), shape=2)
-            pac.AUCPotential("auc", X @ theta, Y, 20.0)
-        found = fitted(model)
-        assert [rv.name for rv in found.hyper.hyper] == ["tau"]
-        hyper = found.hyper_posterior
-        assert float((hyper["tau"] * hyper["weight"]).sum()) == pytest.approx(np.sqrt(2.0 / np.pi), rel=0.03)
-        drawn = found.sample(200, random_seed=1)["posterior"]
-        np.testing.assert_allclose(drawn["theta"].shape, (1, 200, 2))
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau", 1.0)
+        if kind == "laplace":
+            theta = pm.Laplace("theta", 0.0, tau, shape=2)
+        else:
+            theta = pm.Normal("theta", 0.0, tau * pm.HalfCauchy("local", 1.0, shape=2), shape=2)
+        pac.AUCPotential("auc", X @ theta, Y, 20.0)
+    found = fitted(model)
+    assert [rv.name for rv in found.hyper.hyper] == ["tau"]
+    hyper = found.hyper_posterior
+    assert float((hyper["tau"] * hyper["weight"]).sum()) == pytest.approx(np.sqrt(2.0 / np.pi), rel=0.03)
+    drawn = found.sample(200, random_seed=1)["posterior"]
+    np.testing.assert_allclose(drawn["theta"].shape, (1, 200, 2))
 
 
 def test_a_process_with_a_learned_lengthscale_predicts_new_points():

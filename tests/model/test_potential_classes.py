@@ -11,7 +11,7 @@ from pymc_pacauc.comparison.sizes import effective_size, row_shares
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from tests.pair_lists import listed
+from tests.pair_lists import class_pairs, listed, listed_risk
 from tests.reference_ep import reference_ep
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -55,6 +55,25 @@ def test_the_potential_is_minus_gamma_times_one_minus_m():
     assert value == pytest.approx(-GAMMA * pac.empirical_risk(X @ at, Y, weights=weights, multi_class="ovo"), abs=1e-10)
     risk = pac.auc_risk(X @ at, Y, weights=weights, multi_class="ovo").eval()
     assert value == pytest.approx(-GAMMA * risk, abs=1e-10)
+
+
+def test_strata_of_classes():
+    """Pairs of one stratum, each with the weight that it has without strata, in every face of the risk."""
+    strata = np.arange(N) // 3 % 3
+    scores = np.round(RNG.normal(size=(N, K)), 1)
+    i, j, w = class_pairs(np.searchsorted(np.unique(Y), Y))
+    within = strata[i % N] == strata[j % N]
+    by_class = [listed_risk(scores.T.ravel(), (i[m], j[m], w[m])) for m in (within & (i // N == k) for k in range(K))]
+    found = pac.empirical_risk(scores, Y, strata=strata, multi_class="ovo")
+    assert found == pytest.approx(np.mean(by_class), abs=1e-12)
+    assert pac.auc_risk(scores, Y, strata=strata, multi_class="ovo").eval() == pytest.approx(found, abs=1e-12)
+    with build(strata=strata):
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    compared = unordered_classes(Y, None, strata)
+    mean, _, _ = reference_ep(X, None, GAMMA / K, weighted_pairs=listed(compared[0]))
+    np.testing.assert_allclose(approx.q.mean.reshape(D, K)[:, 0], mean, atol=1e-5)
+    sizes = [effective_size(pairs) for pairs in compared]
+    assert pac.certificate(approx).m == pytest.approx(min(sizes))
 
 
 def test_ep_is_that_of_each_class_by_itself(approx):
@@ -215,7 +234,8 @@ def test_a_surrogate_is_no_less_than_the_risk_and_is_left_to_nuts():
         ({"y": ["a", "b"] * 22 + ["a"]}, "one column for each of the 2 classes of y; got 3"),
         ({"gamma": [1.0, 2.0]}, "one for each of the 3 classes; got 2"),
         ({"gamma": "MA1"}, "is for two classes"),
-        ({"strata": np.zeros(N)}, "with weights only"),
+        ({"ordered": True}, "goes with weights and strata"),
+        ({"strata": Y}, "strata leaves no pair"),
         ({"multi_class": "ovr"}, 'multi_class must be "ovo" or None'),
         ({"scores": X[:, 0]}, r"scores must have shape \(n, K\)"),
         ({"scores": np.zeros((2, N, K))}, "got 3 dimensions"),

@@ -43,6 +43,10 @@ def plot_marginals(approx: Any, idata: Any = None, *, ax: Any = None) -> Any:
     ------
     TypeError
         If ``approx`` is not an approximation, or ``idata`` are not draws.
+    ValueError
+        If ``idata`` are draws of another model, or ``ax`` has not one axes for each coefficient.
+    ImportError
+        If matplotlib is not installed.
 
     See Also
     --------
@@ -121,6 +125,8 @@ def plot_inclusion(result: Any, *, ax: Any = None) -> Any:
     ------
     ValueError
         If probabilities are not in [0, 1].
+    ImportError
+        If matplotlib is not installed.
 
     See Also
     --------
@@ -172,6 +178,8 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, a
     ------
     ValueError
         If no fit of the path converged.
+    ImportError
+        If matplotlib is not installed.
 
     See Also
     --------
@@ -239,6 +247,13 @@ def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:
     matplotlib Axes
         With a line for each model, labelled with its posterior probability.
 
+    Raises
+    ------
+    ValueError
+        If ``ax`` is more than one axes.
+    ImportError
+        If matplotlib is not installed.
+
     See Also
     --------
     pymc_pacauc.compare : Compute the table.
@@ -286,6 +301,20 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
     -------
     ndarray of matplotlib Axes
         Two: AUCs above, log evidence below.
+
+    Raises
+    ------
+    TypeError
+        If ``result`` is not of a kind described above.
+    ValueError
+        If draws have no record of stages of tempering, or ``ax`` is not two axes.
+    ImportError
+        If matplotlib is not installed.
+
+    Warns
+    -----
+    TemperingWarning
+        If draws lack the record of some stages.
 
     See Also
     --------
@@ -376,6 +405,20 @@ def plot_tempering(idata: Any, *, ax: Any = None) -> Any:
     -------
     ndarray of matplotlib Axes
         Three: gamma, effective sample size, acceptance rate.
+
+    Raises
+    ------
+    TypeError
+        If ``idata`` is not of a kind described above.
+    ValueError
+        If draws have no record of stages of tempering, or ``ax`` is not three axes.
+    ImportError
+        If matplotlib is not installed.
+
+    Warns
+    -----
+    TemperingWarning
+        If draws lack the record of some stages.
 
     See Also
     --------

@@ -43,6 +43,10 @@ def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, ax: Any = None) -
     ------
     TypeError
         If ``curves`` are not results of :func:`~pymc_pacauc.roc`.
+    ValueError
+        If ``curves`` is an empty mapping, or ``ax`` is more than one axes.
+    ImportError
+        If matplotlib is not installed.
 
     See Also
     --------
@@ -94,6 +98,10 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, ax: 
     ------
     TypeError
         If ``curves`` are not results of :func:`~pymc_pacauc.precision_recall`.
+    ValueError
+        If ``curves`` is an empty mapping, or ``ax`` is more than one axes.
+    ImportError
+        If matplotlib is not installed.
 
     See Also
     --------
@@ -142,6 +150,10 @@ def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, ax: An
     ------
     TypeError
         If ``curves`` are not results of :func:`~pymc_pacauc.decision_curve`.
+    ValueError
+        If ``curves`` is an empty mapping, or ``ax`` is more than one axes.
+    ImportError
+        If matplotlib is not installed.
 
     See Also
     --------
@@ -211,6 +223,8 @@ def plot_scores(
     ------
     ValueError
         If scores and y have different numbers of rows, or options exclude each other.
+    ImportError
+        If matplotlib is not installed.
 
     See Also
     --------
@@ -328,6 +342,8 @@ def plot_survival(
     ------
     ValueError
         If ``groups`` is out of its range, or some of them would be empty.
+    ImportError
+        If matplotlib is not installed.
 
     See Also
     --------
@@ -408,6 +424,8 @@ def plot_shapes(estimator: Any, *, columns: Sequence[str] | None = None, ci_prob
     ------
     ValueError
         If the estimator is not additive, a column is unknown, or ``ci_prob`` is not in (0, 1).
+    ImportError
+        If matplotlib is not installed.
 
     See Also
     --------

@@ -147,8 +147,5 @@ class GammaPath:
 def _first_scores(problem: Problem) -> FloatArray:
     """Compute scores along the first step from the prior: for two classes, along the difference of their means."""
     space, pairs = problem.scores.reduced, problem.pairs
-    force = np.zeros(pairs.n)
-    for block in pairs.blocks:
-        force[block.positive] += block.row_weights * block.column_weights.sum()
-        force[block.negative] -= block.column_weights * block.row_weights.sum()
+    force = pairs.side_weights[0] - pairs.side_weights[1]
     return np.asarray(space.design @ (force @ space.design) / pairs.total_weight + space.offset)

@@ -348,6 +348,5 @@ def other_samples(dimension: int) -> int:
 
 def _share(problem: Problem, rows: int) -> float:
     """Return the share of rows for about ``rows`` of them, with at least ``PILOT_SIDE`` of the smaller side."""
-    sides = zip(*((block.positive, block.negative) for block in problem.pairs.blocks), strict=True)
-    smaller = min(np.unique(np.concatenate(side)).size for side in sides)
+    smaller = int((problem.pairs.side_weights > 0.0).sum(axis=1).min())
     return min(1.0, max(rows / problem.n, PILOT_SIDE / smaller))

@@ -269,7 +269,7 @@ def as_fit(
         interrupted=found.interrupted,
         **more,
     )
-    advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
+    advice = "Lower gamma, or check the result against tempering SMC."
     warn_of(fit.method, found, sweeps or fit.sweeps, plan.tolerance, fit.log_evidence, advice, stacklevel=5)
     return fit
 

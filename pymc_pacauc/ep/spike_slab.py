@@ -298,7 +298,7 @@ class LengthOfSites(ByCovariance):
 
 @dataclass(frozen=True, eq=False)
 class LengthOfSpikes(LengthOfSites):
-    """The same with Dirac spikes: given which coefficients are zero (the model), the length is chi-distributed.
+    """Directions and lengths with Dirac spikes: given which coefficients are zero, the length is chi-distributed.
 
     Models and directions have importance weights where models can be listed.
     """
@@ -526,8 +526,8 @@ def solve(
             problem = finer
     seen = found.seen
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
-    sparse = "the inclusion probability or v0, " if problem.spikes is not None else ""
-    advice = f"Raise max_sweeps, {sparse}lower gamma, or check the result against tempering SMC."
+    sparse = ", the inclusion probability or v0" if problem.spikes is not None else ""
+    advice = f"Lower gamma{sparse}, or check the result against tempering SMC."
     warn_of("EP", found, len(history), plan.tolerance, log_evidence, advice, stacklevel=4)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SitesFit(

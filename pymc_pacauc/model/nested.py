@@ -138,8 +138,10 @@ class HyperModel:
         like = None if self._reader.depends_on(self.given[rv.name] for rv in self.hyper) else first
 
         def problem_at(phi: FloatArray) -> Problem:
-            # pairs, and everything computed about them, are the same at every phi
-            return replace(self.source_at(phi, like).problem, pairs=first.pairs)
+            # pairs, and everything computed about them, are the same at every phi; with `like`, equal rows too
+            found = replace(self.source_at(phi, like).problem, pairs=first.pairs)
+            vars(found.scores).update({} if like is None else {"distinct": like.scores.distinct})
+            return found
 
         scale = np.maximum(0.5 * (high - low), 1e-3)
         return Conditional(problem_at, lambda phi: self._function(phi)[0], middle, scale)

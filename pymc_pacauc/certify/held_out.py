@@ -331,7 +331,7 @@ def split(
         Number of certificates compared, this one among them: models, gammas, or the three bounds of one.
     groups : array_like, shape (n,), optional
         A label per row, such as its patient: groups are the independent units, and none is split.
-    random_seed : int, Generator or None, optional
+    random_seed : int, Generator or None, default 1410
         Seed of the choice of the part: fixed before looking.
     n_jobs : int, optional
         Threads, by default one per core.

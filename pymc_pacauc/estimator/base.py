@@ -26,8 +26,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, chec
 from pymc_pacauc.array_result import stats_of
 from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.folds import comparison_folds
-from pymc_pacauc.comparison.pairs import Pairs
-from pymc_pacauc.comparison.sizes import group_codes
+from pymc_pacauc.comparison.pairs import Pairs, label_codes
 from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.estimator.posterior import Recipe, ScorePosterior
 from pymc_pacauc.interrupt import raises_interrupts
@@ -151,7 +150,7 @@ def checked_rows(sample_weight: Any, strata: Any, groups: Any, first: FloatArray
         labels.append(None if values is None else np.asarray(values))
         if values is not None and np.shape(values) != (len(first),):
             raise ValueError(f"{name} must have shape ({len(first)},), one label per sample; got {np.shape(values)}.")
-    strata, groups = labels[0], None if groups is None else group_codes(labels[1], len(first))
+    strata, groups = labels[0], None if groups is None else label_codes("groups", labels[1], len(first))
     if sample_weight is None:
         return None, strata, groups, first, *arrays
     weights = _check_sample_weight(sample_weight, first, dtype=np.float64)

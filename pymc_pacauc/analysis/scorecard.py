@@ -213,8 +213,7 @@ def scorecard(
 
 def _total(counts: FloatArray, points: np.ndarray) -> FloatArray:
     """Add up the points of each row, rounded to nine digits so that equal sums tie."""
-    total: FloatArray = np.round(points @ counts.T, 9)
-    return total
+    return np.asarray(np.round(points @ counts.T, 9))
 
 
 def _step(column: FloatArray) -> float:

@@ -250,7 +250,7 @@ def choose_lengthscale(
         One lengthscale for each covariate instead of one for all; a covariate that does not matter gets a long one.
     rank : int, default 300
         Largest number of features.
-    grid : sequence of float, optional
+    grid : sequence of float, default (0.25, 0.5, 1, 2)
         Multiples of the median distance to begin with; the search goes on from the best.
     max_evaluations : int, default 30
         Largest number of evaluations of the evidence and its gradient after the grid; 0 for the grid alone.

@@ -457,13 +457,13 @@ def test_two_units_for_each_coefficient():
 
 
 def test_some_of_many_rows_calibrate_like_all_of_them(monkeypatch):
-    """Four data sets of 6000 rows, by all rows and by 300 of them: standard deviations are alike on average."""
+    """Four data sets of 2000 rows, by all rows and by 200 of them: standard deviations are alike on average."""
     logs = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        X = rng.normal(size=(6000, 3))
-        fitted = fit(linear_gaussian_problem(X, X[:, 0] + rng.logistic(size=6000) > 0, 6000.0), accuracy="path")
-        for rows, sign in ((6000, -1.0), (300, 1.0)):
+        X = rng.normal(size=(2000, 3))
+        fitted = fit(linear_gaussian_problem(X, X[:, 0] + rng.logistic(size=2000) > 0, 2000.0), accuracy="path")
+        for rows, sign in ((2000, -1.0), (200, 1.0)):
             monkeypatch.setattr(coverage, "MANY_ROWS", rows)
             logs.append(sign * np.log(calibrated_posterior(fitted).variance).mean() / 2.0)
     assert abs(np.sum(logs) / 4.0) < 0.3

@@ -21,6 +21,9 @@ QUICK := tests/comparison tests/problem tests/certify/test_bounds.py tests/certi
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
 
+# One thread of BLAS in each of the tests' processes: as many threads as cores would wait for each other.
+test quick: export OPENBLAS_NUM_THREADS = 1
+
 test: $(VENV)/dev.stamp  ## the tests, without those marked slow, on all cores
 	$(BIN)/python -m pytest $(CORES) $(PYTEST_ARGS)
 

@@ -3,6 +3,8 @@
 import os
 import sys
 import tomllib
+from functools import cached_property
+from inspect import isclass, signature
 from pathlib import Path
 
 import requests
@@ -51,6 +53,32 @@ os.environ.setdefault(
 # The reference, from docstrings.
 autosummary_generate = True
 templates_path = ["_templates"]
+
+
+def own_members(cls: type) -> list[str]:
+    """Attributes of a class and methods that people call, also those of base classes in this package.
+
+    Methods that PyMC calls have no example.
+    """
+    owners = [each for each in cls.__mro__ if each.__module__.startswith("pymc_pacauc")]
+    found = {key: value for each in reversed(owners) for key, value in vars(each).items() if key[0] != "_"}
+    return [
+        key
+        for key, value in found.items()
+        if (value.__doc__ and isinstance(value, property | cached_property))
+        or (not isclass(value) and "Examples\n" in (getattr(value, "__doc__", None) or ""))
+    ]
+
+
+def public_classes():
+    """Name and object of every class in the reference."""
+    for name in pymc_pacauc.__all__:
+        value = getattr(pymc_pacauc, name)
+        inside = [(f"{name}.{each}", getattr(value, each)) for each in getattr(value, "__all__", ())]
+        yield from ((f"pymc_pacauc.{key}", each) for key, each in [(name, value), *inside] if isclass(each))
+
+
+autosummary_context = {"own_members": {name: own_members(cls) for name, cls in public_classes()}}
 autodoc_typehints = "none"  # numpydoc's tables of parameters have them
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
@@ -111,8 +139,17 @@ def link_notebook(app, name, source):
         source[0] += f"\n\n`Open in Colab <https://colab.research.google.com/{at}>`__\n"
 
 
+def true_signature(app, what, name, value, options, given, returned):
+    """Show the options of a class whose ``__new__``, by PyMC, takes anything."""
+    if what == "class" and given == "(*args, **kwargs)":
+        plain = [each.replace(annotation=each.empty) for each in signature(value).parameters.values()]
+        return str(signature(value).replace(parameters=plain)), returned
+    return None
+
+
 def setup(app):
     app.connect("source-read", link_notebook)
+    app.connect("autodoc-process-signature", true_signature)
 
 
 html_theme = "pydata_sphinx_theme"

@@ -76,7 +76,7 @@ with model:
         quiet=True,
     )
 print(pac.summary(approx))
-print(f"log evidence: {approx.log_evidence:.2f} by EP, {pac.log_evidence(idata)}")
+print(f"log evidence: {approx.log_evidence:.2f} by EP, {pac.log_evidence(idata)} by SMC")
 figure("marginals.png", pac.plots.plot_marginals(approx, idata))
 
 # %%

@@ -145,7 +145,7 @@ def gibbs_divergence(gamma: float, risk: Estimate, evidence: LogEvidence) -> Est
 
 
 def stats_of(result: Result) -> dict[str, Any]:
-    """Return the numbers that draws of a result carry, from which :class:`~pymc_pacauc.model.results.Draws` reads."""
+    """Return the numbers that every draw carries, and that :class:`~pymc_pacauc.model.results.Draws` reads."""
     return {
         **result.fitted_to.as_stats(),
         "gamma": result.fitted_to.gamma,

@@ -117,8 +117,11 @@ def documented_defaults(value):
     for entry in doc(value)["Parameters"]:
         said = re.search(r"default:? (.+?)$", entry.type)
         for name in (each.strip() for each in entry.name.split(",")):
-            if said and name in given and given[name].default is not inspect.Parameter.empty:
-                yield name, said[1].strip("`"), given[name].default
+            default = given[name].default if name in given else None
+            if said and name in given and default is not inspect.Parameter.empty:
+                yield name, said[1].strip("`"), default
+            elif not (default is None or default is inspect.Parameter.empty or callable(default)):
+                yield name, "nothing", default
 
 
 def test_defaults_are_those_that_are_documented():

@@ -51,9 +51,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtr, ndtri
 from scipy.stats import rankdata
 
-from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.pairs import bipartite, label_codes
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.comparison.sizes import effective_size, group_codes
+from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.model.deployed import deployed_score, labelled_draws
 from pymc_pacauc.numerics import FloatArray, Mask, check_choice, check_probability, check_whole, slices, tails
 
@@ -173,7 +173,7 @@ class Labelled:
         """Read scores of any form with the labels of their rows; arguments are those of :func:`roc`."""
         check_probability("ci_prob", ci_prob)
         draws, mask = labelled_draws(scores, y, positive)
-        code = np.arange(mask.size) if groups is None else group_codes(groups, mask.size)
+        code = np.arange(mask.size) if groups is None else label_codes("groups", groups, mask.size)
         return cls(draws, deployed_score(scores, draws, mean), mask, code, groups is not None, ci_prob)
 
     @property

@@ -71,7 +71,7 @@ def tempering_path(idata: Any) -> xr.Dataset:
     (0.0, 4.0)
     """
     tempering = _tempering(idata)
-    assert tempering.fitted_to  # or it says what differs, where draws of several fits are joined
+    assert tempering.fitted_to  # raises, with what differs, where draws of several fits are joined
     runs = tempering.runs()
     count = [int(run["stage"][0]) + 1 for run in runs]
     columns = {each.name: np.full((len(runs), max(count)), np.nan) for each in fields(Stage)}

@@ -25,7 +25,7 @@ from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.numerics import FloatArray, Mask, check_whole, checked_rows, numeric_array
 
-TOLERATED = 0.01  # loss of AUC whose probability is said, in AUC
+TOLERATED = 0.01  # AUC: the report says how probable a larger loss is; doubled, it says so of 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,8 +213,7 @@ def scorecard(
 
 def _total(counts: FloatArray, points: np.ndarray) -> FloatArray:
     """Add up the points of each row, rounded to nine digits so that equal sums tie."""
-    total: FloatArray = np.round(points @ counts.T, 9)
-    return total
+    return np.asarray(np.round(points @ counts.T, 9))
 
 
 def _step(column: FloatArray) -> float:

@@ -19,16 +19,14 @@ In the same way the moment of m Bernoulli terms gives, for a rate lambda fixed i
     rho(R) <= (1 - exp(-beta rho(R_n) - [KL(rho, prior) + log(1 / epsilon)] / m)) / (1 - exp(-beta)),
 
 which at its best lambda equals PAC-Bayes-kl without the term log xi(m), and is never worse than what Hoeffding's lemma
-gives, the linear bound, whose minimiser over rho is the Gibbs posterior at gamma = lambda:
+gives: a bound that is linear in the divergence, whose minimiser over rho is the Gibbs posterior at gamma = lambda.
 
-    rho(R) <= rho(R_n) + [KL(rho, prior) + log(1 / epsilon)] / lambda + lambda / (8 m).
-
-Every term can be computed, unlike those of the
-paper's own theorems, which contain unknown constants (C, c). Other comparisons (weights, strata, ordered classes,
-censored times) are means of matchings of different sizes, whose mean m is not an integer
+Every term can be computed, unlike those of the paper's own theorems, which contain unknown constants (C, c). Other
+comparisons (weights, strata, ordered classes, censored times) are means of matchings of different sizes, whose mean m
+is not an integer
 (:mod:`pymc_pacauc.comparison.sizes`): the bounds hold with that m, and with 2 sqrt(m) in place of xi(m).
 
-Used by :func:`pymc_pacauc.certificate` with ``bound="kl"``, ``"catoni"`` and ``"linear"``. They take risk,
+Used by :func:`pymc_pacauc.certificate` with ``bound="kl"`` and ``"catoni"``. They take risk,
 divergence, m and epsilon, which are checked by the public functions; a choice among G priors is paid for by epsilon /
 G. Each takes O(1), but for the moment xi(m), O(m) once. To add a bound, write it with these arguments, name it in
 ``BOUNDS`` of :mod:`pymc_pacauc.certify.certificate` and call it there. Proofs: ``docs/theory/certificates.md``.
@@ -158,24 +156,6 @@ def catoni_bound(risk: float, divergence: float, m: float, epsilon: float = 0.05
     0.2865
     """
     return matching_bound(-rate * risk, divergence, m, epsilon, rate=rate)
-
-
-def linear_bound(risk: float, divergence: float, m: float, epsilon: float = 0.05, *, rate: float) -> float:
-    """Compute an upper bound on rho(R), linear in the divergence, at a ``rate`` (lambda) fixed in advance.
-
-    The other parameters are those of :func:`pac_bayes_kl`.
-
-    Examples
-    --------
-    >>> round(linear_bound(risk=0.15, divergence=6.0, m=177, rate=linear_rate(177, 7)), 4)
-    0.3096
-    """
-    return min(1.0, risk + (divergence - math.log(epsilon)) / rate + rate / (8.0 * m))
-
-
-def linear_rate(m: float, d: int, epsilon: float = 0.05) -> float:
-    """Return a rate for :func:`linear_bound` that does not depend on the data: the best for a divergence of d."""
-    return math.sqrt(8.0 * m * (d + math.log(1.0 / epsilon)))
 
 
 def matching_bound(log_moment: float, divergence: float, m: float, epsilon: float = 0.05, *, rate: float) -> float:

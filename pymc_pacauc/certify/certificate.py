@@ -42,11 +42,7 @@ from pymc_pacauc.problem.provenance import Provenance, measure_of, of_comparison
 if TYPE_CHECKING:
     import pymc as pm
 
-BOUNDS = {"kl": "PAC-Bayes-kl", "catoni": "Catoni", "linear": "Linear", "matchings": "Mean over matchings"}
-WITH_RATE = {  # the bound and its default rate
-    "catoni": (bounds.catoni_bound, bounds.catoni_rate),
-    "linear": (bounds.linear_bound, bounds.linear_rate),
-}
+BOUNDS = {"kl": "PAC-Bayes-kl", "catoni": "Catoni", "matchings": "Mean over matchings"}
 # Standard errors by which a Monte Carlo estimate without a bound is shifted to the worse side: a normal one is beyond
 # with probability 0.001. Doubled, with 1e-9, and certificates from draws are lower.
 STANDARD_ERRORS = 3.0
@@ -150,7 +146,6 @@ def certificate(
     *,
     selected_from: int = 1,
     bound: str = "kl",
-    rate: float | None = None,
     tuned_prior: str = "refuse",
     groups: ArrayLike | None = None,
     model: pm.Model | None = None,
@@ -174,14 +169,11 @@ def certificate(
         Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them. An
         estimator's own choice among priors is counted besides.
         Choosing *gamma* alone need not be counted: the bounds hold for all posteriors at once.
-    bound : str, default "kl"
-        ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
-        :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not
+    bound : {"kl", "catoni", "matchings"}, default "kl"
+        ``"kl"`` (PAC-Bayes-kl), or ``"catoni"``, at a rate that is about the best if the divergence were d and the AUC
+        0.85; see :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not
         their draws) of models with two classes all of whose pairs weigh the same; see
         :mod:`pymc_pacauc.certify.matchings`. Choose before looking: the better of two bounds needs ``selected_from=2``.
-    rate : float, optional
-        Rate of ``"catoni"`` or ``"linear"``, fixed in advance; by default about the best one if the divergence were d
-        (and, for Catoni's, the AUC 0.85).
     tuned_prior : {"refuse", "charge", "accept"}, default "refuse"
         ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`,
         :func:`~pymc_pacauc.choose_lengthscale`, an estimator's), or ``"charge"`` for it, where the choice was among
@@ -235,8 +227,8 @@ def certificate(
     >>> 0.7 < certified.auc < certified.empirical_auc
     True
     """
-    _check_options(bound, rate, epsilon, selected_from, tuned_prior)
-    options: dict[str, Any] = {"bound": bound, "rate": rate, "tuned_prior": tuned_prior, "groups": groups}
+    _check_options(bound, epsilon, selected_from, tuned_prior)
+    options: dict[str, Any] = {"bound": bound, "tuned_prior": tuned_prior, "groups": groups}
     if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
         from pymc_pacauc.model.results import as_results  # results on arrays are certified without PyMC
 
@@ -277,9 +269,8 @@ def certificate(
         equal = equal_matchings(fitted)
         highest = bounds.pac_bayes_kl(safe.risk, safe.divergence, m, of_one, equal_matchings=equal)
     else:
-        evaluate, default_rate = WITH_RATE[bound]
-        rate = default_rate(m, fitted.coefficients, safe.epsilon) if rate is None else rate
-        highest = evaluate(safe.risk, safe.divergence, m, of_one, rate=rate)
+        rate = bounds.catoni_rate(m, fitted.coefficients, safe.epsilon)
+        highest = bounds.catoni_bound(safe.risk, safe.divergence, m, of_one, rate=rate)
         name = f"{name}, rate {rate:.4g}"
     sentences = [*_assumptions(fitted, selected_from), said, getattr(result, "assumption", "")]
     return Certificate(
@@ -297,17 +288,13 @@ def certificate(
     )
 
 
-def _check_options(bound: str, rate: float | None, epsilon: float, selected_from: int, tuned_prior: str) -> None:
+def _check_options(bound: str, epsilon: float, selected_from: int, tuned_prior: str) -> None:
     check_choice("bound", bound, BOUNDS)
     check_choice("tuned_prior", tuned_prior, ("refuse", "charge", "accept"))
     check_probability("epsilon", epsilon)
     check_whole("selected_from", selected_from)
     if tuned_prior == "charge" and selected_from == 1:
         raise ValueError('tuned_prior="charge" needs selected_from > 1, the number of priors that were compared.')
-    if rate is not None and not (bound in WITH_RATE and 0.0 < rate < math.inf):
-        raise ValueError(
-            f'rate must be a finite number > 0, for bound="catoni" or "linear"; got {rate!r} for {bound!r}.'
-        )
 
 
 @dataclass(frozen=True)
@@ -413,8 +400,8 @@ def _check(result: Any, fitted: Provenance, bound: str, tuned_prior: str) -> Non
     """Refuse posteriors without a certificate."""
     if fitted.groups and bound == "matchings":
         raise ValueError(
-            'bound="matchings" is for observations that are independent, not for groups of them: use bound="kl", '
-            '"catoni" or "linear".'
+            'bound="matchings" is for observations that are independent, not for groups of them: use bound="kl" or '
+            '"catoni".'
         )
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError(f'A certified AUC needs ties="half"; these draws have ties={fitted.ties!r}.')
@@ -446,9 +433,7 @@ def _of_classes(result: Any, fitted: Provenance, epsilon: float, options: dict[s
     The proof is in ``docs/theory/certificates.md``.
     """
     if options["bound"] == "matchings":
-        raise ValueError(
-            'M, of unordered classes, is certified with bound="kl", "catoni" or "linear"; got bound="matchings".'
-        )
+        raise ValueError('M, of unordered classes, is certified with bound="kl" or "catoni"; got bound="matchings".')
     fit = _fit_of(
         result,
         "A certificate of M, of unordered classes, needs the divergence of each class's coefficients from their prior, "

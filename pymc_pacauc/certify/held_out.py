@@ -33,9 +33,9 @@ from pymc_pacauc.certify import bounds
 from pymc_pacauc.certify.certificate import TUNED
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
 from pymc_pacauc.comparison.folds import comparison_folds
-from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.pairs import bipartite, label_codes
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.comparison.sizes import effective_size, group_codes
+from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
@@ -220,7 +220,7 @@ def holdout(
     check_whole("selected_from", selected_from)
     draws, mask = labelled_draws(scores, y, positive)
     score = deployed_score(scores, draws, mean)
-    codes = None if groups is None else group_codes(groups, mask.size)
+    codes = None if groups is None else label_codes("groups", groups, mask.size)
     bound = HeldOutRows(mask, codes, epsilon / selected_from).of_score(score)
     auc = 1.0 - float(empirical_risk(score, mask))
     return HoldOutCertificate(
@@ -331,7 +331,7 @@ def split(
         Number of certificates compared, this one among them: models, gammas, or the three bounds of one.
     groups : array_like, shape (n,), optional
         A label per row, such as its patient: groups are the independent units, and none is split.
-    random_seed : int, Generator or None, optional
+    random_seed : int, Generator or None, default 1410
         Seed of the choice of the part: fixed before looking.
     n_jobs : int, optional
         Threads, by default one per core.
@@ -383,7 +383,7 @@ def split(
     if problem.sites is not None:
         raise ValueError(f"model must have a Gaussian prior, to be certified; it is {problem.sites.name}.")
     rng = np.random.default_rng(random_seed)
-    codes = None if groups is None else group_codes(groups, positive.size)
+    codes = None if groups is None else label_codes("groups", groups, positive.size)
     try:
         in_part = comparison_folds(problem.pairs, 2, rng, codes) == 0
     except ValueError:

@@ -41,8 +41,6 @@ from pymc_pacauc.numerics import FloatArray, finite_array
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.scores import GaussianPrior
 
-COUNT = attrgetter("n_pairs")
-
 
 @dataclass(frozen=True, eq=False)
 class RowsFit:
@@ -320,7 +318,7 @@ class _Rows:
         return self.in_groups(on_worker.sample_rows, direction, self.groups)
 
     def count(self, sampled: list[Future]) -> int:
-        return int(sum(gather(self.client, submit(self.client, COUNT, sampled))))
+        return int(sum(gather(self.client, submit(self.client, attrgetter("n_pairs"), sampled))))
 
     def sums(self, sampled: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
         """Estimate the sums over all pairs from those sampled, in one round; each counts ``stands_for`` times."""

@@ -108,7 +108,9 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
         return SurvivalCurve(at, 1.0 - incidence, np.maximum(variance, 0.0) / (1.0 - incidence) ** 2)
 
 
-LEAST_FOLLOWED = 0.01  # the smallest G: what Uno's C says of later times rests on a handful of events
+# Smallest share G still followed: below it a handful of events decide Uno's C, and one may weigh as much as 10 000
+# others, which is refused. Doubled, so are times at which up to 2 % are followed.
+LEAST_FOLLOWED = 0.01
 
 
 @np.errstate(under="ignore")  # SciPy looks up the number next to 0

@@ -2,7 +2,7 @@
 
 Each function returns the pairs as complete bipartite blocks (:mod:`pymc_pacauc.comparison.pairs`), so that engines need
 no code for a kind; censored times are in :mod:`pymc_pacauc.comparison.censored`. To add a kind, write a function that
-returns a ``Pairs``, and add an argument to :func:`label_comparison`. If records shall name it, enter a name
+returns a ``Pairs``, and add an argument to :func:`label_comparison`. For records to name it, enter a name
 in ``KINDS`` (:mod:`pymc_pacauc.comparison.pairs`) and pass it as ``Pairs(kind=...)``; else it is "other pairs".
 
 *Partial AUC* (``max_fpr``): the area under the ROC curve up to a largest false positive rate,
@@ -142,24 +142,6 @@ def ordered_classes(y: ArrayLike) -> Pairs:
     return Pairs(values.size, tuple(staircase(Block(everyone, everyone), -place, -place)), kind)
 
 
-def class_against_rest(place: NDArray[np.intp], k: int, weights: FloatArray | None = None) -> Pairs:
-    """Compare class k with every other class; the pairs with each class have the same total weight.
-
-    One block for each other class. Without ``weights`` of rows all pairs of a block have the same weight, which makes
-    sweeps faster.
-
-    Examples
-    --------
-    >>> class_against_rest(np.array([0, 1, 2, 2]), 0)
-    Pairs(n=4, blocks=[1 x 1, 1 x 2])
-    """
-    members = members_of(place)
-    blocks = [Block(members[k], rows) for other, rows in enumerate(members) if other != k]
-    blocks = blocks if weights is None else [block.times(weights) for block in blocks]
-    even = tuple(replace(block, weight=block.weight / block.total_weight) for block in blocks)
-    return Pairs(place.size, even, "two classes")
-
-
 def sorted_classes(y: ArrayLike) -> NDArray[np.intp]:
     """Number the classes from 0 on in the order of sorted labels, as scikit-learn does; return each row's, (n,).
 
@@ -184,8 +166,8 @@ def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None, strata: Ar
     """Return Hand and Till's pairs: for each class, in the order of sorted labels, the pairs that its score ranks.
 
     M is the mean over ordered pairs of classes (k, l) of A(k|l), the AUC of the k-th score between rows of class k and
-    of class l: the mean over k of one minus the risk of the k-th score. Within strata it is the mean over those of
-    these pairs of rows that are in one stratum, with the same weights.
+    of class l: the mean over k of one minus the risk of the k-th score. So of the pairs that a score ranks, those with
+    each other class have the same total weight.
 
     Examples
     --------
@@ -193,9 +175,15 @@ def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None, strata: Ar
     [Pairs(n=4, blocks=[2 x 1, 2 x 1]), Pairs(n=4, blocks=[1 x 2, 1 x 1]), Pairs(n=4, blocks=[1 x 2, 1 x 1])]
     """
     place = sorted_classes(y)
-    each = None if weights is None else observation_weights(weights, place.size)
-    found = [class_against_rest(place, k, each) for k in range(place.max() + 1)]
-    return found if strata is None else [stratified(pairs, strata) for pairs in found]
+    own = None if weights is None else observation_weights(weights, place.size)
+    members, found = members_of(place), []
+    for k, mine in enumerate(members):
+        blocks = [Block(mine, rows) for other, rows in enumerate(members) if other != k]
+        if own is not None:  # without weights all pairs of a block have one weight, which makes sweeps faster
+            blocks = [block.times(own) for block in blocks]
+        even = tuple(replace(block, weight=block.weight / block.total_weight) for block in blocks)
+        found.append(Pairs(place.size, even, "two classes"))
+    return found if strata is None else [stratified(each, strata) for each in found]
 
 
 def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:

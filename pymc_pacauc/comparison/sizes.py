@@ -35,7 +35,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pymc_pacauc.comparison.pairs import Pairs, label_codes
 
@@ -83,11 +83,6 @@ def row_shares(pairs: Pairs) -> RowShares:
     return RowShares(float(up @ up), float(down @ down) / pairs.max_fpr, pair / total**2 / pairs.max_fpr)
 
 
-def group_codes(groups: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Return group labels, one per observation, as integers from 0 on; shape (n,)."""
-    return label_codes("groups", groups, n)
-
-
 def effective_size(pairs: Pairs, groups: ArrayLike | None = None) -> float:
     """Compute m, the effective number of independent pairs: at least 1; 0 where there is no bound.
 
@@ -113,7 +108,7 @@ def effective_size(pairs: Pairs, groups: ArrayLike | None = None) -> float:
     """
     if pairs.partial or pairs.estimated_weights:
         return 0.0
-    codes = np.arange(pairs.n) if groups is None else group_codes(groups, pairs.n)
+    codes = np.arange(pairs.n) if groups is None else label_codes("groups", groups, pairs.n)
     number = int(codes.max()) + 1
     if number == pairs.n and len(pairs.blocks) == 1 and pairs.blocks[0].constant:
         [block] = pairs.blocks  # the same without rounding, which would hide that all matchings have one size

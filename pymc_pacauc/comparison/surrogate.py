@@ -6,6 +6,11 @@ A pair with margin ``t = s_i - s_j`` costs 1{t < 0} in the AUC risk, whose gradi
 
 which is convex, equals 1 at t = 0 and is at least the AUC risk. :func:`surrogate_risk` returns the weighted mean over
 pairs and its gradient in the scores, (n,), in O(n+ n-) time and O(n) memory.
+
+Used by potentials with ``loss="logistic"``. To add a loss, write its sum over a block of pairs and the gradient of that
+(``docs/how_to/extend.md``).
+
+Reference: Clémençon, Lugosi & Vayatis (2008), doi:10.1214/009052607000000910, for convex losses of pairs.
 """
 
 from __future__ import annotations

@@ -121,8 +121,9 @@ class _Start(ByCovariance):
 def _fitted_parts(problem: Problem, plan: Plan, n_jobs: int | None) -> Any:
     """Fit each independent part of the problem; return the product of these posteriors as a start for the whole.
 
-    It is the fixed point already, up to rounding. Without it the whole takes as many sweeps as its slowest part, and a
-    sweep of the whole costs more than one of each part together: all coefficients enter each matrix product.
+    That product is the fixed point already, up to rounding. From another start the whole takes as many sweeps as its
+    slowest part, and a sweep of the whole costs more than one of each part together: all coefficients enter each matrix
+    product.
     """
     mean, covariance = np.zeros(problem.d), np.zeros((problem.d, problem.d))
     for part in problem.parts:

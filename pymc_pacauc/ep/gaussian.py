@@ -39,21 +39,9 @@ from numpy.typing import ArrayLike
 
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.subsample import SampledPairs
+from pymc_pacauc.ep import loop
 from pymc_pacauc.ep.importance import WeightedDraws, free_lengths, importance_draws
-from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
-from pymc_pacauc.ep.loop import (
-    POLICY,
-    WARM,
-    ConvergenceWarning,
-    GaussianSolution,
-    Interventions,
-    SumsAt,
-    after_last_sweep,
-    gaussian_iteration,
-    policy_for,
-    possible,
-    solve_fixed_point,
-)
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.plan import MAX_SWEEPS, MOST_PAIRS, Plan, several_fixed_points
 from pymc_pacauc.ep.posterior import (
     GaussianPosterior,
@@ -66,7 +54,7 @@ from pymc_pacauc.ep.posterior import (
 )
 from pymc_pacauc.ep.results import ADVICE, TRUSTED_ERROR, Fit, warn_of
 from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.start import CHANGE, SWEEPS, continued_start
+from pymc_pacauc.ep.start import CHANGE, SWEEPS, Reached, continued_start
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import check_offset, cut_work, score_moments, sum_sites, sweep_sums, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
@@ -214,7 +202,7 @@ class EPFit(Fit):
                 precision, shift = stay.precision, stay.shift
             return natural_gaussian(prior + weight * precision, weight * shift)
 
-        def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
+        def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> Reached:
             kept = None if self.subsample is None else self.subsample.among(~split.out)
             own = starts_anew(split, left, sweeps)
             start = continued_start(left, self.power) if own else without(split, left, kept)
@@ -224,14 +212,14 @@ class EPFit(Fit):
                 sweeps = max(sweeps, SWEEPS)
             table = SiteTable(left.gamma_per_pair, self.power)
             sums: Any = sampled_sums if kept else sweep_sums
-            iteration = gaussian_iteration(
+            iteration = loop.gaussian_iteration(
                 left, self.power, lambda q: sums(left, q, kept or left.pairs, table, map_tiles)
             )
-            found = solve_fixed_point(
-                iteration, q if start is None else start, POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
+            found = loop.solve_fixed_point(
+                iteration, q if start is None else start, loop.POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
             )
-            end = after_last_sweep(iteration, found) if sweeps else found.point
-            return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, restarted=start is None)
+            end = loop.after_last_sweep(iteration, found) if sweeps else found.point
+            return Reached(end, found.seen.change, found.converged, restarted=start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
             most = math.inf if self.subsample is None else MOST_PAIRS
@@ -257,21 +245,21 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
             f"{fit.method} has several fixed points at gamma = {problem.gamma:g}, as the posterior has several modes: "
             f"one with log evidence {fit.log_evidence:.2f}, which is returned, and one with {others[0]:.2f}, and there "
             f"may be more. {ADVICE.get() or 'Lower gamma, or check the result against tempering SMC.'}",
-            ConvergenceWarning,
+            loop.ConvergenceWarning,
             stacklevel=4,
         )
     return fit
 
 
 def as_fit(
-    problem: Problem, plan: Plan, table: SiteTable, found: GaussianSolution, sweeps: int | None = None, **more: Any
+    problem: Problem, plan: Plan, table: SiteTable, found: loop.GaussianSolution, sweeps: int | None = None, **more: Any
 ) -> EPFit:
     """Make the result of a solution, and warn if it did not converge; ``sweeps``: how many the warning reports."""
     fit = EPFit(
         problem=problem,
         posterior=GaussianPosterior(problem.scores, found.point),
         table=table,
-        log_evidence=possible(found.seen.log_evidence),
+        log_evidence=loop.possible(found.seen.log_evidence),
         expected_risk=found.seen.expected_risk,
         converged=found.converged,
         history=found.history,
@@ -281,28 +269,30 @@ def as_fit(
         interrupted=found.interrupted,
         **more,
     )
-    advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
+    advice = "Lower gamma, or check the result against tempering SMC."
     warn_of(fit.method, found, sweeps or fit.sweeps, plan.tolerance, fit.log_evidence, advice, stacklevel=5)
     return fit
 
 
-def _lost(found: GaussianSolution, plan: Plan) -> bool:
+def _lost(found: loop.GaussianSolution, plan: Plan) -> bool:
     """Return whether sweeps from the prior did not converge, so that a path of growing gammas is worth trying.
 
-    It converges for 12 of 14 such fits, as where data contradict the prior mean.
+    The path converges for 12 of 14 fits of this kind, such as those whose data contradict the prior mean.
     """
     begun = isinstance(plan.start, str) and plan.where == "threads"
     return begun and not (found.converged or found.interrupted) and len(found.history) >= MAX_SWEEPS
 
 
-def _better(one: GaussianSolution, other: GaussianSolution) -> tuple[GaussianSolution, tuple[float, ...]]:
+def _better(
+    one: loop.GaussianSolution, other: loop.GaussianSolution
+) -> tuple[loop.GaussianSolution, tuple[float, ...]]:
     """Return the solution with the higher log evidence; and the other's log evidence, if it is another fixed point.
 
     A solution that has not converged is judged by its variational bound, which is below log Z for any q.
     """
 
-    def known(found: GaussianSolution) -> float:
-        value = possible(found.seen.log_evidence) if found.converged else found.seen.bound
+    def known(found: loop.GaussianSolution) -> float:
+        value = loop.possible(found.seen.log_evidence) if found.converged else found.seen.bound
         return value if np.isfinite(value) else -np.inf
 
     worse, better = sorted((one, other), key=known)
@@ -321,20 +311,20 @@ def _solve(
     plan: Plan,
     n_jobs: int | None,
     callback: Callback | None,
-) -> GaussianSolution:
+) -> loop.GaussianSolution:
     """Solve for EP's fixed point in the problem's reduced coefficients, from ``start`` or as the plan says."""
     k = problem.scores.reduced.dimension
     sums_by = partial(_sums_here, n_jobs) if plan.where == "threads" else plan.where
     with sums_by(problem, table) as sums_at:
-        iteration, policy = gaussian_iteration(problem, table.power, sums_at), POLICY
+        iteration, policy = loop.gaussian_iteration(problem, table.power, sums_at), loop.POLICY
         if start is None and plan.start == "few features":
             few = standard_gaussian(max(1, k // 3))  # in order of the variance they explain
-            found = solve_fixed_point(iteration, few, WARM, tolerance=CHANGE, max_sweeps=SWEEPS)
-            start, policy = padded(found.point, k), replace(POLICY, plain_steps=0)
-        return solve_fixed_point(
+            found = loop.solve_fixed_point(iteration, few, loop.WARM, tolerance=CHANGE, max_sweeps=SWEEPS)
+            start, policy = padded(found.point, k), replace(loop.POLICY, plain_steps=0)
+        return loop.solve_fixed_point(
             iteration,
             start or standard_gaussian(k),
-            policy_for(k, policy),
+            loop.policy_for(k, policy),
             tolerance=plan.tolerance,
             max_sweeps=plan.max_sweeps,
             callback=callback,
@@ -342,16 +332,16 @@ def _solve(
 
 
 @contextmanager
-def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterator[SumsAt]:
+def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterator[loop.SumsAt]:
     """Yield ``sums(q)``, computed on the threads of this machine."""
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
 
 
-def dropped(problem: Problem) -> Interventions:
+def dropped(problem: Problem) -> loop.Interventions:
     """Count directions of theta that reach no score, to the accuracy of :mod:`pymc_pacauc.problem.scores`."""
     cut = problem.d - problem.scores.reduced.dimension if problem.d <= problem.n else 0
-    return Interventions(dropped_directions=cut)
+    return loop.Interventions(dropped_directions=cut)
 
 
 def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
@@ -371,8 +361,8 @@ def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
 def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
     """Make a start for other scores of the same pairs: the prior of ``problem`` times the sites of ``fit``.
 
-    The sites are functions of the score differences, and those of ``problem`` are put in. Where the product is not a
-    density: None; or, for a fit on sampled pairs, the prior with these pairs.
+    Sites are functions of score differences, here of those of ``problem``. Where the product is not a density, the
+    start is None, or, of a fit on sampled pairs, the prior with the same pairs.
     """
     old, space = fit.problem.scores.reduced, problem.scores.reduced
     moments = score_moments(old.design, old.offset, fit.posterior.natural)

@@ -42,29 +42,13 @@ from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import MAX_SWEEPS, several_fixed_points
 from pymc_pacauc.ep.sites import CANCELLED, TIED
-from pymc_pacauc.ep.start import CHANGE, SWEEPS, GammaPath
+from pymc_pacauc.ep.start import CHANGE, SWEEPS, GammaPath, Reached
 from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem, check_gamma
 
 # Sweeps after a single row was removed. On labels that are noise (40 rows, 10 columns, gamma twice and 8 times the
 # comparison's size) the AUC of rows left out is too high by 0.004 and 0.017 after one, 0.0004 and 0.0002 after ten.
 SINGLE_SWEEPS = 10
-
-
-@dataclass(frozen=True, eq=False)
-class WithoutGroup:
-    """The posterior of the reduced coefficients u that has not seen a group, and how well it is known.
-
-    ``mean`` has shape (k,) and ``root @ root.T`` is the covariance (k, k). ``change`` is the relative change of the
-    natural parameters in the last sweep, ``converged`` whether that is less than the tolerance; ``restarted`` whether
-    the removal left no density, so that sweeps started at the full q.
-    """
-
-    mean: FloatArray
-    root: FloatArray
-    change: float
-    converged: bool
-    restarted: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +73,7 @@ class Groups:
 
 
 # refit(split, remaining problem, sweeps at most, tolerance): the posterior without the group
-Refit = Callable[[Split, Problem, int, float], WithoutGroup]
+Refit = Callable[[Split, Problem, int, float], Reached]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +145,7 @@ def leave_out_pairs(
     problem : Problem
         The problem that was fitted.
     refit : callable
-        Returns the posterior without a group, a :class:`WithoutGroup`.
+        Returns the posterior without a group, a :class:`~pymc_pacauc.ep.start.Reached`.
     groups : array_like, shape (n,), or Groups, optional
         Group label of each observation, for k-fold or grouped cross-validation; or the result of :func:`split_groups`.
     gamma : float, optional
@@ -214,9 +198,9 @@ def leave_out_pairs(
         change[g] = left.change
         restarted += left.restarted
         unconverged += not left.converged
-        everyone = space.design @ left.mean + space.offset
-        spread = np.full((problem.n, left.root.shape[1]), np.nan)  # of those left out
-        spread[out] = space.design[out] @ left.root
+        everyone = space.design @ left.q.mean + space.offset
+        spread = np.full((problem.n, left.q.root.shape[1]), np.nan)  # of those left out
+        spread[out] = space.design[out] @ left.q.root
         scores[out] = (everyone[out] - everyone.mean()) / (everyone.std() or 1.0)
         variance[out] = np.einsum("ij,ij->i", spread[out], spread[out]) / (everyone.var() or 1.0)
         if groups is not None and inside.n_pairs:
@@ -376,9 +360,8 @@ class FoldPaths:
         """
         options: dict[str, Any] = {"gamma": gamma, "refine": refine, "tolerance": tolerance, "of_draws": of_draws}
 
-        def own(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
-            found = self.paths[id(split)].at(left.gamma, sweeps, tolerance)
-            return WithoutGroup(found.q.mean, found.q.root, found.change, found.converged, restarted=False)
+        def own(split: Split, left: Problem, sweeps: int, tolerance: float) -> Reached:
+            return self.paths[id(split)].at(left.gamma, sweeps, tolerance)
 
         with single_threaded_blas():
             return leave_out_pairs(self.problem, own, self.groups, **options)

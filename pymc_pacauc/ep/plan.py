@@ -55,10 +55,11 @@ FEW_PAIRS = 250_000
 # The same where far pairs are not left out, fixed points are several, or a subsample is not good enough: a second of
 # work; doubled, two.
 MOST_PAIRS = 5_000_000
-MAX_SWEEPS = 200  # most fits take 10 to 30; at a gamma of many times n, a hundred
+MAX_SWEEPS = 200  # most fits take 10 to 30, at a gamma of many times n a hundred; doubled, failures take twice as long
 # Least ratio of all pairs to those of a subsample, for it to be worth its error. Doubled: fewer fits are subsampled.
 LEAST_SAVED = 4
-# Coefficients up to which no far pair is left out: q's radius is too uncertain for any order to be certain.
+# Coefficients up to which no far pair is left out: q's radius is too uncertain for any order to be certain. Doubled, a
+# fit of four to 20 000 rows takes 4.5 times as long, and is no better (benchmarks/constants.py).
 LENGTH_MATTERS = 3
 # Largest ratio of neighbouring gammas on a path, and of shares of the rows: within it the fit at one is a good start at
 # the other, and its score good enough to sample pairs along. Halved: twice as many steps.

@@ -5,7 +5,7 @@
 Gaussian sites are multiplied by adding their (Q, r). :class:`NaturalGaussian` holds the sum with its Cholesky factor,
 O(k^3), which exists if the sum is a density. :class:`GaussianPosterior` keeps it in the coordinates it was computed in,
 the k whitened coefficients that reach the scores, and returns moments of ``theta_map @ theta`` for a ``theta_map`` of
-shape (m, d) in O(m d k).
+shape (m, d) in O(m d k). Another posterior, such as one with weights, overrides ``moments_of`` and ``draw``.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ from pymc_pacauc.ep.sweep import sweep_sums
 from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import PriorSites, Problem, Spikes
 
-NOTHING = 30.0  # nats below the largest mass at which the mass at the ends of a table is negligible
-NARROWEST = 1e-10  # variance of a coefficient that is certainly at a Dirac spike
+NOTHING = 30.0  # nats below the largest mass at which mass at the ends of a table is negligible; doubled, no effect
+NARROWEST = 1e-10  # variance of a coefficient that is certainly at a Dirac spike; doubled, no effect (DNA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +191,7 @@ def _match_all(tau, nu, floor, opened, log_weight, centre, variance, first, last
     return found
 
 
-FLOOR = 0.1  # site precisions below this join the pair sites; the slab's is 1
+FLOOR = 0.1  # site precisions below this join the pair sites; the slab's is 1; doubled or halved, no effect (DNA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,7 +361,8 @@ PASSES = Policy(  # over the prior sites
 )
 # Largest step of l, the log of the scale, in a pass. Doubled, spikes on DNA take 0.94 of the time; it guards others
 LARGEST_RESCALING = 0.25
-SMALLEST_PRECISION = 1e-8  # precisions of sites nearer to zero, either sign, are replaced by this one in divisions
+# Precisions of sites nearer to zero, either sign, are replaced by this one in divisions; doubled, no effect (DNA)
+SMALLEST_PRECISION = 1e-8
 # Relative changes of H by a site below which H is updated in the next pass: of rounding (doubled, no effect), and with
 # more coefficients than rows (500 x 2000: as many passes, each quicker; doubled, the same).
 NEGLIGIBLE, DEFERRED = 1e-13, 1e-3
@@ -523,7 +524,7 @@ TOGETHER = Policy(  # short steps of all sites at once
     halvings=4,
 )
 ROUGHLY = ACCURACIES["path"].tolerance  # change at which prior sites have settled at the start, which need not be exact
-PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep that is allowed: bounds the time of a search
+PASSES_PER_SWEEP = 10  # over the prior sites, on average, at most; doubled or halved, no effect where a fit converges
 
 
 @dataclass(frozen=True, eq=False)

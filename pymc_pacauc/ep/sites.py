@@ -82,7 +82,7 @@ class SiteFunctions(NamedTuple):
     log_constant: FloatArray
 
 
-WRONG = 2  # index of its field
+WRONG = SiteFunctions._fields.index("wrong")
 
 
 class Tabulated(NamedTuple):
@@ -121,11 +121,11 @@ def site_functions(rho: FloatArray, gamma: float | FloatArray, power: float = 1.
     """
     wrong = ndtr(-rho)
     if power == 0.0:
-        phi = _phi(rho)
+        phi = np.exp(-0.5 * rho * rho) / math.sqrt(2.0 * math.pi)
         precision, shift = gamma * rho * phi, gamma * (1.0 + rho * rho) * phi
         log_constant = -gamma * wrong + 0.5 * precision * (1.0 + rho * rho) - shift * rho
         return SiteFunctions(precision, shift, wrong, log_constant)
-    z = _cavities(rho, gamma * power) if isinstance(gamma, np.ndarray) else _cavity(rho, gamma * power)
+    z = _cavity(rho, gamma * power)
     g, b, log_z = _tilt(z, gamma * power)
     root = np.sqrt(1.0 - b)
     log_constant = log_z - 0.5 * np.log1p(-b) - 0.5 * _excess(z, g, b) * (rho + z)
@@ -182,10 +182,6 @@ def _nodes(lower: float, per_unit: float) -> tuple[FloatArray, FloatArray]:
     return rho, np.asarray(np.linalg.inv(np.vander(nodes, increasing=True)), dtype=np.float64)
 
 
-def _phi(z: FloatArray) -> FloatArray:
-    return np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-
-
 def _tilt(z: FloatArray, gamma: float | FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return g, b and log Z at a standardised cavity mean z; see the module docstring."""
     loss = -np.expm1(-gamma)  # 1 - e^-gamma
@@ -203,27 +199,20 @@ def _excess(z: FloatArray, g: FloatArray, b: FloatArray) -> FloatArray:
     return z * np.expm1(-0.5 * np.log1p(-b)) + g / np.sqrt(1.0 - b)
 
 
-def _cavity(rho: FloatArray, gamma: float) -> FloatArray:
-    """Solve rho(z) = rho for z by interpolation on a grid, then Newton's method."""
-    grid = np.linspace(min(rho.min(), lowest_rho(gamma, 1.0)) - 2.0, rho.max() + 1.0, 4096)
-    g, b, _ = _tilt(grid, gamma)
-    z = np.interp(rho, grid + _excess(grid, g, b), grid)
-    return _polish(z, rho, gamma)
-
-
-def _cavities(rho: FloatArray, gamma: FloatArray) -> FloatArray:
-    """Solve rho(z) = rho for z, with a gamma for each rho: bisection, then Newton's method."""
-    low, high = np.minimum(rho, -np.sqrt(2.0 * gamma + UPPER**2)) - 3.0, rho + 1.0
-    for _ in range(30):
+def _cavity(rho: FloatArray, gamma: float | FloatArray) -> FloatArray:
+    """Solve rho(z) = rho for z: by interpolation on a grid, or by bisection with a gamma for each, then by Newton."""
+    if isinstance(gamma, np.ndarray):
+        low, high = np.minimum(rho, -np.sqrt(2.0 * gamma + UPPER**2)) - 3.0, rho + 1.0
+        for _ in range(30):
+            z = 0.5 * (low + high)
+            g, b, _ = _tilt(z, gamma)
+            below = z + _excess(z, g, b) < rho
+            low, high = np.where(below, z, low), np.where(below, high, z)
         z = 0.5 * (low + high)
-        g, b, _ = _tilt(z, gamma)
-        below = z + _excess(z, g, b) < rho
-        low, high = np.where(below, z, low), np.where(below, high, z)
-    return _polish(0.5 * (low + high), rho, gamma)
-
-
-def _polish(z: FloatArray, rho: FloatArray, gamma: float | FloatArray) -> FloatArray:
-    """Take five Newton steps for rho(z) = rho."""
+    else:
+        grid = np.linspace(min(rho.min(), lowest_rho(gamma, 1.0)) - 2.0, rho.max() + 1.0, 4096)
+        g, b, _ = _tilt(grid, gamma)
+        z = np.interp(rho, grid + _excess(grid, g, b), grid)
     for _ in range(5):
         g, b, _ = _tilt(z, gamma)
         slope_b = g * (1.0 - b) - b * (z + g)

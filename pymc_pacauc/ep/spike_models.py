@@ -35,7 +35,8 @@ MOST_SPARSE, MOST_COEFFICIENTS = 10, 50
 # is too noisy. Twice as many have 0.7 times the error.
 DIRECTIONS, DRAWS = 2048, (4000, 16000)
 DEFENCE = 0.2  # share of proposals from prior and uniform, which bounds the weights; doubled: half the bound
-WANTED_ERROR = 0.02  # standard error of an inclusion probability, the largest; above it EP's own are returned
+# Largest standard error of an inclusion probability: above it EP's own are returned; doubled, they are in fewer cases
+WANTED_ERROR = 0.02
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp, poch
 
 from pymc_pacauc.ep.gaussian import Callback, dropped
 from pymc_pacauc.ep.importance import MOST_SCORES, WeightedDraws, accepted, trustworthy, weighted_moments
-from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.posterior import ByCovariance, NaturalGaussian
@@ -63,7 +63,7 @@ from pymc_pacauc.ep.spike_models import (
     average_models,
     models_can_be_listed,
 )
-from pymc_pacauc.ep.start import SWEEPS, continued_start
+from pymc_pacauc.ep.start import SWEEPS, Reached, continued_start
 from pymc_pacauc.ep.sweep import check_offset, sweep_sums, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, slices
@@ -173,7 +173,8 @@ class SitesPosterior:
 
 
 LENGTHS = 121  # nodes of the quadrature over log r; with half as many, errors of 1e-3 in 100 coefficients
-CLOSEST = 1e-6  # distance in log r of the last node from the end of a bounded support; at 1e-3 evidences are 0.01 off
+# Distance in log r of the last node to the end of a bounded support; doubled, no effect, at 1e-3 evidences are 0.01 off
+CLOSEST = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,7 +298,7 @@ class LengthOfSites(ByCovariance):
 
 @dataclass(frozen=True, eq=False)
 class LengthOfSpikes(LengthOfSites):
-    """The same with Dirac spikes: given which coefficients are zero (the model), the length is chi-distributed.
+    """Directions and lengths with Dirac spikes: given which coefficients are zero, the length is chi-distributed.
 
     Models and directions have importance weights where models can be listed.
     """
@@ -469,7 +470,7 @@ class SitesFit(Fit):
             precision, shift = q.precision - removed.precision, q.shift - removed.shift
             return sparse_gaussian(precision, shift, q.site_precision, q.site_shift, q.rotation)
 
-        def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
+        def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> Reached:
             start: SparseGaussian | None
             if starts_anew(split, left, sweeps):
                 start = unsettled = _in_slab(continued_start(left, 1.0), left)
@@ -482,7 +483,7 @@ class SitesFit(Fit):
             begin = unsettled if settled is None else settled.q
             found = solve_sparse(left, begin, map_tiles, tolerance=tolerance, max_sweeps=max(sweeps, 1))
             end = (found.point if found.converged or not sweeps else found.following).q
-            return WithoutGroup(*end.reduced, found.seen.change, found.converged, restarted=settled is None)
+            return Reached(end.reduced, found.seen.change, found.converged, restarted=settled is None)
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             return leave_out_pairs(problem, refit, groups, **options)
@@ -525,8 +526,8 @@ def solve(
             problem = finer
     seen = found.seen
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
-    sparse = "the inclusion probability or v0, " if problem.spikes is not None else ""
-    advice = f"Raise max_sweeps, {sparse}lower gamma, or check the result against tempering SMC."
+    sparse = ", the inclusion probability or v0" if problem.spikes is not None else ""
+    advice = f"Lower gamma{sparse}, or check the result against tempering SMC."
     warn_of("EP", found, len(history), plan.tolerance, log_evidence, advice, stacklevel=4)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SitesFit(

@@ -32,20 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_pacauc.comparison.subsample import SampledPairs, most_groups, part_of, sample_pairs
+from pymc_pacauc.ep import loop
 from pymc_pacauc.ep.gaussian import Callback, EPFit, as_fit, start_of
-from pymc_pacauc.ep.loop import (
-    WARM,
-    GaussianMap,
-    GaussianSolution,
-    GaussianSweep,
-    Interventions,
-    Pace,
-    SumsAt,
-    after_last_sweep,
-    gaussian_iteration,
-    policy_for,
-    solve_fixed_point,
-)
 from pymc_pacauc.ep.plan import FINE_TOLERANCE, GAMMA_STEP, LEAST_SAVED, MOST_PAIRS, Plan, Subsample
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
@@ -61,9 +49,9 @@ from pymc_pacauc.problem.problem import Problem
 # error remains 0.03 to 0.04 sd; with half of the first 1.2 times as long (benchmarks/constants.py).
 FEW_ROWS, MANY_ROWS = 1000, 20_000
 PILOT_SIDE = 200  # rows at least, of the smaller side; doubled, 1.05 times as long (2 % positive, 60 000 rows)
-ROUGH = 0.05  # relative change of q at which a fit ends of which only the score is used
+ROUGH = 0.05  # relative change of q at which a fit ends of which only the score is used; doubled, no effect
 # Relative change at which a thinned subsample's fit ends; with a step after it, the mean is off by a thousandth of a
-# standard deviation, far below the sampling error
+# standard deviation, far below the sampling error. Doubled, no effect; halved, 1.1 times as long
 LAST_TOLERANCE = 0.015
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 
@@ -80,7 +68,7 @@ class Stage(NamedTuple):
     """A fit to one subsample: the pairs, the fixed point, q after the step that its last sweep suggests, its error."""
 
     used: SampledPairs
-    found: GaussianSolution
+    found: loop.GaussianSolution
     q: NaturalGaussian
     error: SamplingError
 
@@ -125,7 +113,7 @@ class _Run:
     max_sweeps: int
     groups: float
     history: list[dict[str, float]] = field(default_factory=list)
-    interventions: Interventions = field(default_factory=Interventions)
+    interventions: loop.Interventions = field(default_factory=loop.Interventions)
     reached: NaturalGaussian | None = None  # posterior of the last stage, returned on an interrupt
 
     def approach(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
@@ -157,7 +145,7 @@ class _Run:
             return self
         pairs = part_of(self.problem.pairs, share, self.rng)
         problem = replace(self.problem, pairs=pairs, gamma=self.table.gamma * pairs.total_weight)
-        own: dict[str, Any] = {"history": [], "interventions": Interventions(), "callback": None}
+        own: dict[str, Any] = {"history": [], "interventions": loop.Interventions(), "callback": None}
         return replace(self, problem=problem, groups=max(1.0, share * self.groups), **own)
 
     def near(self, q: NaturalGaussian, off: float) -> tuple[NaturalGaussian, float]:
@@ -216,14 +204,14 @@ class _Run:
         spread = max(1.0, off) * _spread(space.design, score, q) if self.asked.thin else None
         return sample_pairs(self.problem.pairs, score, self.groups, self.rng, spread)
 
-    def sums_of(self, sampled: SampledPairs) -> SumsAt:
+    def sums_of(self, sampled: SampledPairs) -> loop.SumsAt:
         return lambda q: sampled_sums(self.problem, q, sampled, self.table, self.map_tiles)
 
-    def iteration(self, sampled: SampledPairs) -> GaussianMap:
+    def iteration(self, sampled: SampledPairs) -> loop.GaussianMap:
         """Return the map whose fixed point is the posterior, estimated from the pairs ``sampled``."""
-        return gaussian_iteration(self.problem, self.table.power, self.sums_of(sampled))
+        return loop.gaussian_iteration(self.problem, self.table.power, self.sums_of(sampled))
 
-    def stage(self, sampled: SampledPairs, q: NaturalGaussian, tolerance: float) -> GaussianSolution:
+    def stage(self, sampled: SampledPairs, q: NaturalGaussian, tolerance: float) -> loop.GaussianSolution:
         """Iterate to the fixed point of ``sampled``; with an infinite tolerance, make one sweep."""
         tolerance, counted = max(tolerance, self.plan.tolerance), len(self.history)
         found = _solve_near(self.iteration(sampled), q, tolerance, self.max_sweeps, self.callback, counted)
@@ -233,25 +221,25 @@ class _Run:
 
 
 def _solve_near(
-    iteration: GaussianMap,
+    iteration: loop.GaussianMap,
     q: NaturalGaussian,
     tolerance: float,
     max_sweeps: int,
     callback: Callback | None = None,
     counted: int = 0,
-) -> GaussianSolution:
+) -> loop.GaussianSolution:
     """Iterate from a q near the fixed point, without damping."""
-    policy = policy_for(q.mean.size, WARM)
+    policy = loop.policy_for(q.mean.size, loop.WARM)
     options: dict[str, Any] = {"tolerance": tolerance, "max_sweeps": max_sweeps}
-    return solve_fixed_point(iteration, q, policy, **options, callback=callback, counted=counted)
+    return loop.solve_fixed_point(iteration, q, policy, **options, callback=callback, counted=counted)
 
 
-def _after(iteration: GaussianMap, found: GaussianSolution) -> NaturalGaussian:
+def _after(iteration: loop.GaussianMap, found: loop.GaussianSolution) -> NaturalGaussian:
     """Return the end of an iteration, after the step that its last sweep suggests at no cost."""
-    return after_last_sweep(iteration, found) if found.converged else found.point
+    return loop.after_last_sweep(iteration, found) if found.converged else found.point
 
 
-def newton_step(q: NaturalGaussian, seen: SiteSums | GaussianSweep, scale_free: bool) -> FloatArray:
+def newton_step(q: NaturalGaussian, seen: SiteSums | loop.GaussianSweep, scale_free: bool) -> FloatArray:
     """Compute V (r - Q m), (k,), with V and m of q, and Q and r of a sweep; orthogonal to m if ``scale_free``."""
     step = q.covariance @ (seen.shift - seen.precision @ q.mean)
     square = float(q.mean @ q.mean)
@@ -289,7 +277,7 @@ def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaus
 
 
 def error_of_sampling(
-    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SumsAt], power: float, **refit: Any
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[loop.SumsAt], power: float, **refit: Any
 ) -> SamplingError:
     """Estimate the standard errors of log Z and of the mean of a fit q to one subsample, from independent ``others``.
 
@@ -301,7 +289,7 @@ def error_of_sampling(
 
 
 def deviations(
-    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SumsAt], power: float, **refit: Any
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[loop.SumsAt], power: float, **refit: Any
 ) -> tuple[FloatArray, FloatArray]:
     """Compute by how much other sums change log Z, (K, 1), and the mean in standard deviations of q, (K, k).
 
@@ -310,13 +298,13 @@ def deviations(
     """
     steps, differences = [], []
     for sums_at in others:
-        iteration = gaussian_iteration(problem, power, sums_at)
+        iteration = loop.gaussian_iteration(problem, power, sums_at)
         if refit:
             found = _solve_near(iteration, q, **refit)
             check_interrupt()
             seen, move = found.seen, _after(iteration, found).mean - q.mean
         else:
-            seen = iteration.sweep(q, Pace(1.0, 0))
+            seen = iteration.sweep(q, loop.Pace(1.0, 0))
             move = newton_step(q, seen, problem.scale_free)
         steps.append(q.factor.T @ move)
         differences.append([seen.log_evidence - log_evidence])
@@ -360,6 +348,5 @@ def other_samples(dimension: int) -> int:
 
 def _share(problem: Problem, rows: int) -> float:
     """Return the share of rows for about ``rows`` of them, with at least ``PILOT_SIDE`` of the smaller side."""
-    sides = zip(*((block.positive, block.negative) for block in problem.pairs.blocks), strict=True)
-    smaller = min(np.unique(np.concatenate(side)).size for side in sides)
+    smaller = int((problem.pairs.side_weights > 0.0).sum(axis=1).min())
     return min(1.0, max(rows / problem.n, PILOT_SIDE / smaller))

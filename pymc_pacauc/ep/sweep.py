@@ -37,18 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
+from pymc_pacauc.ep import sites
 from pymc_pacauc.ep.posterior import Moments, NaturalGaussian
-from pymc_pacauc.ep.sites import (
-    MOST_TABLES,
-    UPPER,
-    Part,
-    SiteTable,
-    check_gamma_per_pair,
-    lowest_rho,
-    part_of,
-    part_sites,
-    site_functions,
-)
+from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.numerics import FloatArray, cores, single_threaded_blas, slices
 from pymc_pacauc.problem.problem import Problem
 
@@ -65,14 +56,16 @@ WORTH_A_TILE = 64  # pairs of one weight, on average, for a block to be cut by i
 class Work(NamedTuple):
     """A part, and the least and largest weight of the pairs that share its table."""
 
-    part: Part
+    part: sites.Part
     weights: tuple[float, float]
 
 
 _known_work: WeakKeyDictionary[Pairs, dict[int, list[Work]]] = WeakKeyDictionary()
 
 
-def cut_work(pairs: Pairs, d: int, *, small_block: int = SMALL_BLOCK, most_tables: int = MOST_TABLES) -> list[Work]:
+def cut_work(
+    pairs: Pairs, d: int, *, small_block: int = SMALL_BLOCK, most_tables: int = sites.MOST_TABLES
+) -> list[Work]:
     """Divide the pairs into parts of a sweep; cached, because every sweep over the same pairs has the same parts.
 
     Parts of one weight have a table each, all others one in common.
@@ -96,8 +89,8 @@ def _cut(pairs: Pairs, d: int, small_block: int, most_tables: int) -> list[Work]
     for block in large:
         alone = few and block.constant
         weights = (block.weight, block.weight) if alone else of_all
-        parts += [Work(part_of([tile], alone), weights) for tile in _tiles(block)]
-    return parts + [Work(part_of(share), of_all) for share in _shares(small)]
+        parts += [Work(sites.part_of([tile], alone), weights) for tile in _tiles(block)]
+    return parts + [Work(sites.part_of(share), of_all) for share in _shares(small)]
 
 
 def _by_weight(block: Block, most: int) -> list[Block]:
@@ -224,7 +217,11 @@ def score_moments(
 
 
 def sweep_sums(
-    problem: Problem, q: NaturalGaussian | Moments, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
+    problem: Problem,
+    q: NaturalGaussian | Moments,
+    pairs: Pairs,
+    table: SiteTable,
+    map_tiles: Callable[..., Any] = map,
 ) -> SiteSums:
     """Sum the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients or the first of them."""
     space = problem.scores.reduced
@@ -301,7 +298,7 @@ def sum_by_row(
     def job(each: Work) -> tuple[Any, tuple[FloatArray, ...]]:
         at = slice(None) if each.part.members.size == n else each.part.members
         own = tuple(of[at] for of in (moments.mean, moments.square, moments.root, z))
-        return at, part_sites(each.part, own, both, tables[each.weights], tie_cost)
+        return at, sites.part_sites(each.part, own, both, tables[each.weights], tie_cost)
 
     found = RowSums(np.zeros(n), np.zeros(n), np.zeros((n, z.shape[1])), np.zeros(3), [])
     for at, (k, h, kz, totals, far) in map_tiles(job, work):
@@ -323,9 +320,11 @@ def listed_sites(
     """
     i, j, variance, weight, times = (np.concatenate(columns) for columns in zip(*listed, strict=True))
     gamma = table.gamma * weight
-    check_gamma_per_pair(float(gamma.max()), table.power)
-    rho = np.clip((mean[i] - mean[j]) / np.sqrt(variance), lowest_rho(float(gamma.max()), table.power), UPPER)
+    sites.check_gamma_per_pair(float(gamma.max()), table.power)
+    rho = np.clip(
+        (mean[i] - mean[j]) / np.sqrt(variance), sites.lowest_rho(float(gamma.max()), table.power), sites.UPPER
+    )
     same = bool((gamma == gamma[0]).all())
-    site = site_functions(rho, float(gamma[0]) if same else gamma, table.power)
+    site = sites.site_functions(rho, float(gamma[0]) if same else gamma, table.power)
     k, h = times * site.precision / variance, times * site.shift / np.sqrt(variance)
     return i, j, k, h, float((times * weight) @ site.wrong), float(times @ site.log_constant)

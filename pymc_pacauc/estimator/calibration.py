@@ -37,7 +37,7 @@ from pymc_pacauc.numerics import FloatArray
 # 0.028, 0.012, 0.010 with 300, 1000, 2500 rows (benchmarks/probabilities.py); doubled, scores that are not logistic in
 # log-odds wait longer for it.
 ISOTONIC_ROWS = 2500
-FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
+FAR = 40.0  # standard deviations of the scores at which Phi is 0 or 1 in double precision; doubled, the same
 # Least slope of a sigmoid, per standard deviation of the score: where rows left out rank worse than chance, the
 # probabilities are the base rate, and rank as scores do. Doubled, they differ from it by 0.0005 more.
 LEAST_SLOPE = 1e-3

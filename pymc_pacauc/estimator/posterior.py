@@ -76,7 +76,9 @@ MOST_FEATURES = 100
 # Rows of the smaller class from which on two folds are left out, not five, where there are also 25 for each
 # coefficient: a half ranks as the whole does, and fits take half as long (50 000 rows of 10 columns).
 MANY_OF_A_CLASS = 5000
-BEHIND = 3.0  # paired standard errors of folds by which a part that stays behind the best one is left out
+# Paired standard errors of folds by which a part that stays behind the best one is left out. Doubled, fewer are: only
+# stacking then keeps their weight small.
+BEHIND = 3.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.numerics import FloatArray, tails
 from pymc_pacauc.problem.additive_features import AdditiveFeatures
 
-CI_PROB = 0.9  # of all intervals and bands on the page
+CI_PROB = 0.9  # of all intervals and bands on the page, as by default everywhere: a convention
 CURVES = ("fpr", "tpr", "tpr_lower", "tpr_upper")  # what is kept of a ROC curve
 
 STYLE = """

@@ -70,7 +70,7 @@ def pareto_smooth(log_weights: NDArray[np.float64]) -> tuple[NDArray[np.float64]
     return normalised + (log_weights[smallest] - normalised[smallest]), float(shape)
 
 
-BAR_AFTER = 1.0  # seconds
+BAR_AFTER = 1.0  # seconds, about what people wait without asking; doubled, the bar comes later
 
 Item = TypeVar("Item")
 

@@ -32,7 +32,7 @@ from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.nested import HyperModel, fit_nested, read_model
 from pymc_pacauc.model.read import ModelProblem
 
-MOST = 100.0  # ratio of standard deviations
+MOST = 100.0  # ratio of standard deviations warned of, see above: results are poor from there on; doubled, fewer are
 
 
 class ScaleWarning(UserWarning):
@@ -114,9 +114,9 @@ class EP(Inference):
         enough for an error of some hundredths of a posterior standard deviation.
     start : approximation, optional
         An earlier approximation to begin from, for example at another gamma.
-    tolerance : float, optional
+    tolerance : float, default 1e-6
         Relative change of the natural parameters at which to stop.
-    max_sweeps : int, optional
+    max_sweeps : int, default 200
         Sweeps after which to give up, with a warning.
     n_jobs : int, optional
         Threads, by default one per core.

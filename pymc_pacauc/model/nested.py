@@ -138,8 +138,10 @@ class HyperModel:
         like = None if self._reader.depends_on(self.given[rv.name] for rv in self.hyper) else first
 
         def problem_at(phi: FloatArray) -> Problem:
-            # pairs, and everything computed about them, are the same at every phi
-            return replace(self.source_at(phi, like).problem, pairs=first.pairs)
+            # pairs, and everything computed about them, are the same at every phi; with `like`, equal rows too
+            found = replace(self.source_at(phi, like).problem, pairs=first.pairs)
+            vars(found.scores).update({} if like is None else {"distinct": like.scores.distinct})
+            return found
 
         scale = np.maximum(0.5 * (high - low), 1e-3)
         return Conditional(problem_at, lambda phi: self._function(phi)[0], middle, scale)
@@ -533,7 +535,7 @@ class NestedApproximation(EPApproximation):
             for name, part in zip(source.free.names, source.free.slices, strict=True):
                 values[rows[:, None], place[name]] = inner[:, part]
         if outer := [k for value in self.hyper.layout.values for k in place[value.name]]:
-            dirac = any(each.dirac for each in self.source.independent)  # indicators are cut at p: no other p will do
+            dirac = any(each.dirac for each in self.source.independent)  # indicators are drawn at the model's own p
             lattice = None if dirac else nested.lattice
             phi = nested.phi[chosen] if lattice is None else lattice.draw(chosen, rng)
             values[:, outer] = phi

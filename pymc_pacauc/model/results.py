@@ -173,7 +173,7 @@ class Draws:
         return np.array([float(run[name][0]) for run in self.runs()])
 
 
-LARGEST_K = 0.7  # Pareto shape beyond which averages of weights are not trusted (Vehtari et al. 2024); no unit
+LARGEST_K = 0.7  # Pareto shape beyond which weighted averages are unreliable: Vehtari et al. (2024), arXiv:1507.02646
 
 
 def corrected_evidence(fit: Any, posterior: Any) -> LogEvidence:

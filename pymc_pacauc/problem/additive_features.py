@@ -37,7 +37,7 @@ from pymc_pacauc.numerics import FloatArray, checked_rows
 from pymc_pacauc.problem.kernel_features import rows_like
 
 POINTS = 64  # of a table, at quantiles; twice as many make it twice as large and follow steeper functions
-LEVELS = 8  # distinct values up to which each has a coefficient; with more, the bend is a smooth function
+LEVELS = 8  # distinct values up to which each has a coefficient; doubled, counts up to 15 are not smoothed either
 # Eigenfunctions of a bend, at most: they leave out less than 2 % of its variance. Twice as many: a fit takes four times
 # as long.
 FUNCTIONS = 4

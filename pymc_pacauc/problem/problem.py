@@ -163,8 +163,8 @@ class Table:
 # Step of nodes in the logarithm of the distance from a centre or an end: enough for a coefficient up to 25 posterior
 # standard deviations from it; farther ones refine their table. Doubled, more of them do.
 STEP = 0.04
-DEEPEST = 700.0  # drop of the log density, nats, beyond which there are no nodes: exp underflows
-FARTHEST = 27.0  # largest logarithm of distances from a centre, either sign: 1e-12 to 1e12
+DEEPEST = 700.0  # drop of the log density, nats, at which exp underflows; doubled, nodes of mass zero
+FARTHEST = 27.0  # largest |log| of distances from a centre: 1e-12 to 1e12; doubled, twice the nodes of heavy tails
 
 
 def tabulate(log_density: Callable[[FloatArray], FloatArray], centres: ArrayLike, name: str = "the prior") -> Table:

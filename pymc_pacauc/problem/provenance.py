@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.pairs import KINDS, Pairs
-from pymc_pacauc.comparison.sizes import effective_size, group_codes
+from pymc_pacauc.comparison.pairs import KINDS, Pairs, label_codes
+from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.problem.problem import Problem
 
 PREFIX = "fitted_"
@@ -149,7 +149,7 @@ class Provenance:
         >>> fitted_to_problem(problem, "EP").with_groups(problem.pairs, [1, 1, 2, 2]).groups
         2
         """
-        number = int(group_codes(groups, comparison.n).max()) + 1
+        number = int(label_codes("groups", groups, comparison.n).max()) + 1
         return replace(self, m_eff=effective_size(comparison, groups), groups=number)
 
     @property

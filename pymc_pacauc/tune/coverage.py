@@ -54,8 +54,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from pymc_pacauc.comparison.pairs import Pairs
-from pymc_pacauc.comparison.sizes import group_codes, row_shares
+from pymc_pacauc.comparison.pairs import Pairs, label_codes
+from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import ACCURACIES, GAMMA_STEP
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
@@ -65,7 +65,7 @@ from pymc_pacauc.numerics import DRAWS, FloatArray, check_probability, slices
 from pymc_pacauc.problem.problem import Problem, two_class_mask
 from pymc_pacauc.tune.gamma import MANY_ROWS, content_order, pairs_of_few
 
-MOST_FITS = 12  # of the search for gamma; it takes about five
+MOST_FITS = 12  # of the search for gamma; it takes about five: doubled or halved, no effect
 # Passes over the pairs for the calibrated spread; twice as many change standard deviations by less than 1 %.
 PASSES = 5
 
@@ -91,20 +91,16 @@ class Sandwich:
 
 @dataclass(frozen=True, eq=False)
 class CoverageChoice:
-    """Result of :func:`coverage_gamma`: ``gamma``, its ``fit``, the ``path`` of iterations with their ``fits``, and
-    whether the iteration ``settled``.
-    """
+    """Result of :func:`coverage_gamma`: the ``path`` of iterations with their ``fits``, and whether it ``settled``."""
 
-    gamma: float
-    level: float
-    fit: Fit
     path: tuple[Sandwich, ...]
     fits: tuple[Fit, ...]
     settled: bool
 
-    def __repr__(self) -> str:
-        state = "" if self.settled else ", not settled"
-        return f"CoverageChoice(gamma={self.gamma:.4g} for {self.level:.0%} sets, {len(self.path)} fits{state})"
+    @property
+    def fit(self) -> Fit:
+        """The fit at the gamma chosen, the last one."""
+        return self.fits[-1]
 
 
 def coverage_gamma(
@@ -126,7 +122,7 @@ def coverage_gamma(
     >>> X = rng.normal(size=(300, 4))
     >>> y = X[:, 0] + rng.logistic(size=300) > 0
     >>> choice = coverage_gamma(linear_gaussian_problem(X, y, gamma=1.0))
-    >>> choice.settled, bool(30 < choice.gamma < 3000)
+    >>> choice.settled, bool(30 < choice.fit.problem.gamma < 3000)
     (True, True)
     """
     _check(problem, level)
@@ -155,7 +151,7 @@ def coverage_gamma(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return CoverageChoice(final.problem.gamma, level, final, tuple(path), (*fits[:-1], final), settled)
+    return CoverageChoice(tuple(path), (*fits[:-1], final), settled)
 
 
 def sandwich(fitted: Fit, level: float = 0.9) -> Sandwich:
@@ -217,7 +213,7 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
         raise ValueError(f"calibrated() is for Gaussian priors; that of this fit is {problem.sites.name}.")
     q, pairs = fitted.posterior.natural, problem.pairs
     basis = linalg.null_space(q.mean[None]) if problem.scale_free else np.eye(q.mean.size)
-    codes = None if groups is None else group_codes(groups, problem.n)
+    codes = None if groups is None else label_codes("groups", groups, problem.n)
     units = problem.compared_rows.size if codes is None else int(np.unique(codes[problem.compared_rows]).size)
     if units < 2 * q.mean.size:
         raise ValueError(

@@ -57,7 +57,8 @@ from pymc_pacauc.tune.nested import DENSITY, FARTHEST, Conditional, Density, Poi
 # Shrinkages that evidence compares, without unit: from nearly Fisher's discriminant to independent coefficients. Twice
 # as many take twice as many fits, and each counts in the certificate.
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
-BENDS = (0.3, 1.0, 3.0)  # prior standard deviations of bends of additive features that are compared; lines have 1
+# Prior sds of bends that are compared, lines having 1. Twice as many: as many more fits, which the certificate counts.
+BENDS = (0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +160,8 @@ def _with_prior(problem: Problem, factor: FloatArray) -> Problem:
 
 
 # Largest lengthscale common to all covariates, in median distances: there 98 % of the process's variance is linear.
-# Beyond, the rest has so little variance that a large gamma fits it to noise abruptly.
+# Beyond, the rest has so little variance that a large gamma fits it to noise abruptly. Doubled or halved, the choice is
+# the same where the best lengthscale is shorter (benchmarks/constants.py).
 LONGEST = 4.0
 
 
@@ -248,7 +250,7 @@ def choose_lengthscale(
         One lengthscale for each covariate instead of one for all; a covariate that does not matter gets a long one.
     rank : int, default 300
         Largest number of features.
-    grid : sequence of float, optional
+    grid : sequence of float, default (0.25, 0.5, 1, 2)
         Multiples of the median distance to begin with; the search goes on from the best.
     max_evaluations : int, default 30
         Largest number of evaluations of the evidence and its gradient after the grid; 0 for the grid alone.

@@ -67,9 +67,11 @@ SPREAD = 2.0
 # Assignments of rows to folds: this over the comparison's size, from 2 to 4. Twice as many take twice as long, and
 # halve the variance of log(gamma) over assignments; the AUC of the choice is the same to 0.0005.
 ASSIGNED_SIZE = 180
-# Rows beyond which some, about FEW_ROWS, choose. More take longer; the gamma chosen is steadier.
+# Rows beyond which about FEW_ROWS of them choose. Both doubled, the choice takes four times as long, and is as good
+# (docs/develop/gamma.md).
 MANY_ROWS = 2500
 # Relative change of a fold's natural parameters before its last step, after which it is below what a ranking notices.
+# Doubled, gamma moves by 2 %, in 0.8 of the time (benchmarks/constants.py).
 FOLD_TOLERANCE = 0.3
 
 # -- rows ------------------------------------------------------------------------------------------------------------

@@ -53,13 +53,17 @@ from pymc_pacauc.problem.problem import Problem
 
 MOST_HYPER = 6  # beyond that points are too few for the dimension; doubled, effective points fall below a tenth
 TOLERANCE = ACCURACIES["path"].tolerance  # of the fits: log Z to 1e-3 nats, means to 0.01 sd
-STEP = 1e-4  # of differences of problems, in prior standard deviations
-FARTHEST = 8.0  # of a mode from where its search begins, in prior standard deviations, or logarithms without a prior
-# Lattice, by dimension: step in posterior standard deviations, and nats below the mode where it ends. Moments of two
-# scales are off by 0.01 sd, log Z by 0.006 nats (benchmarks/nested.py); half the step takes four times as many fits.
+STEP = 1e-4  # of difference quotients, in prior standard deviations; doubled or halved, means move by 1e-8
+# Distance of a mode from where its search begins, at most, in prior standard deviations, or logarithms without a prior;
+# doubled or halved, no effect where the mode is nearer
+FARTHEST = 8.0
+# Lattice, by dimension: step in posterior standard deviations, and nats below the mode where it ends. Means of two
+# scales are off by 0.01 sd, sds by 1.5 %, log Z by 0.02 nats (benchmarks/nested.py); half the step: four times as many.
 LATTICE = {1: (1.0, 6.0), 2: (1.4, 4.5)}
-STRETCH = 0.4  # steps grow as cosh(STRETCH t), t in steps from the mode: long tails take half the points
-MOST_POINTS = 300  # of a lattice: density that has not fallen by then has no end that is worth following
+# Steps grow as cosh(STRETCH t), t in steps from the mode: long tails take half the points. Doubled, moments move 0.002
+STRETCH = 0.4
+# Of a lattice: a density that has not fallen by then has no end worth following. Doubled, it is in twice the time
+MOST_POINTS = 300
 # Quasi-random points per hyper-parameter and round: twice as many halve the error, at twice the time. And values in a
 # certificate: twice as many cost at most 0.7 nats more.
 POINTS = 32
@@ -142,9 +146,6 @@ class Lattice:
         whole = np.linalg.slogdet(self.axes)[1] + self.mode.size * np.log(self.step)
         volume: FloatArray = whole + np.log(np.cosh(STRETCH * self.t)).sum(axis=1)
         return volume
-
-    def take(self, index: NDArray[np.intp]) -> Lattice:
-        return replace(self, t=self.t[index], rises=self.rises[index])
 
     def draw(self, index: NDArray[np.intp], rng: np.random.Generator) -> FloatArray:
         """Draw points within the cells at ``index``, (N, k), with an exponential density along each axis.
@@ -415,8 +416,9 @@ def _lattice(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
     while queue and len(found) < MOST_POINTS:
         _, place = heapq.heappop(queue)
         for move in moves:
-            beside = tuple(a + b for a, b in zip(place, move, strict=True))
-            if beside in found:
+            beside, behind = (tuple(a + side * b for a, b in zip(place, move, strict=True)) for side in (1, -1))
+            expected = np.inf if behind not in found else 2.0 * found[place].log_density - found[behind].log_density
+            if beside in found or expected < best - drop:  # where log-concave, it is lower still
                 continue
             point = found[beside] = density.at(lattice(beside).phi[0])
             best = max(best, point.log_density)
@@ -495,7 +497,7 @@ def _mixture(
         mode,
         float(special.logsumexp(logs)),
         density.failed,
-        None if lattice is None else lattice.take(kept),
+        None if lattice is None else replace(lattice, t=lattice.t[kept], rises=lattice.rises[kept]),
         truncated,
     )
     said = []

@@ -60,9 +60,8 @@ def test_the_kl_bound_is_below_pinsker():
 
 
 @given(st.floats(0, 1), st.floats(0, 50), st.integers(1, 5000), st.floats(0.1, 5))
-def test_catoni_is_never_worse_than_linear(risk, divergence, m, beta):
-    linear = bounds.linear_bound(risk, divergence, m, rate=beta * m)
-    assert linear == pytest.approx(min(1.0, risk + (divergence + math.log(20)) / (beta * m) + beta / 8.0))
+def test_catoni_is_never_worse_than_the_linear_bound(risk, divergence, m, beta):
+    linear = min(1.0, risk + (divergence + math.log(20)) / (beta * m) + beta / 8.0)
     assert risk - 1e-12 <= bounds.catoni_bound(risk, divergence, m, rate=beta * m) <= linear + 1e-12
 
 
@@ -144,13 +143,6 @@ def test_the_bound_of_a_mean_fails_as_rarely_as_it_says():
     highest = np.array([bounds.mean_bound(a / n, b, n, 0.5) for a, b in zip(k, errors, strict=True)])
     failures = [binom.pmf(k, n, p)[highest < p].sum() for p in np.linspace(0.01, 0.99, 99)]
     assert max(failures) <= 0.5
-
-
-def test_the_rate_of_the_linear_bound_is_the_best_for_a_divergence_of_d():
-    m, d = 300, 6
-    rate = bounds.linear_rate(m, d, 0.1)
-    best = bounds.linear_bound(0.1, d, m, 0.1, rate=rate)
-    assert all(best < bounds.linear_bound(0.1, d, m, 0.1, rate=f * rate) for f in (0.9, 1.1))
 
 
 def test_rates_are_near_the_best_for_the_divergence_they_are_for():

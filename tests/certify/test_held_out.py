@@ -143,8 +143,11 @@ def test_refusals():
         pac.certify.split(spike_slab_problem(X, y, 10.0, inclusion_probability=0.5, v0=0.0))
     with pytest.raises(ValueError, match="both classes, and 1 positive and 19 negative rows are too few"):
         pac.certify.split(linear_gaussian_problem(X, np.arange(20) == 3, 10.0))
-    with pytest.raises(ValueError, match="epsilon"):
-        pac.certify.holdout(X[:, 0], y, epsilon=1.5)
+    for epsilon in (1.0, 1.5):
+        with pytest.raises(ValueError, match=f"epsilon must .* got {epsilon}"):
+            pac.certify.split(linear_gaussian_problem(X, y, 10.0), epsilon)
+        with pytest.raises(ValueError, match=f"epsilon must .* got {epsilon}"):
+            pac.certify.holdout(X[:, 0], y, epsilon)
     assert 0.5 < pac.certify.holdout(X[:, 0], y).auc < 1.0
     fitted = pac.arrays.fit(linear_gaussian_problem(X, y, 10.0))
     for options in ({"epsilon": 1.5}, {"epsilon": 0.0}, {"selected_from": 0}, {"selected_from": 1.5}):

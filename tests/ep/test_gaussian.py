@@ -11,7 +11,6 @@ from scipy.special import ndtr
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import loop as gaussian_iteration
 from pymc_pacauc.ep.fit import fit as fit_by_plan
 from pymc_pacauc.ep.loop import ConvergenceWarning
@@ -245,7 +244,7 @@ def test_the_bound_guards_against_steps_that_lead_away(seed, monkeypatch):
     assert fit.converged
     assert fit.sweeps <= 90
     assert fit.interventions.rejected_steps > 0
-    monkeypatch.setattr(gaussian, "POLICY", dataclasses.replace(gaussian.POLICY, loss=np.inf))
+    monkeypatch.setattr(gaussian_iteration, "POLICY", dataclasses.replace(gaussian_iteration.POLICY, loss=np.inf))
     with pytest.warns(ConvergenceWarning):
         fit_by_plan(problem, from_prior)
 

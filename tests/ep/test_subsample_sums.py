@@ -10,7 +10,7 @@ from pymc_pacauc.comparison.subsample import sample_pairs
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.subsample import _spread, newton_step
-from pymc_pacauc.ep.subsample_sums import sampled_sums
+from pymc_pacauc.ep.subsample_sums import _list_columns, sampled_sums
 from pymc_pacauc.ep.sweep import sweep_sums
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -35,12 +35,12 @@ def test_one_group_is_every_pair(kind, offset, d):
     assert found.log_constant == pytest.approx(exact.log_constant, rel=1e-6)
 
 
-@pytest.mark.parametrize("d", [3, 40])
-def test_broad_rows_and_equal_rows_are_all_found(d):
+@pytest.mark.parametrize(("d", "ties"), [(3, "half"), (40, "half"), (3, "strict")])
+def test_broad_rows_and_equal_rows_are_all_found(d, ties):
     X, y = data(d=d)
     X[::50] *= 200.0  # scores of which q knows little
     X[1::10] = X[0]  # rows that tie, of both classes
-    problem = linear_gaussian_problem(X, y, gamma=300.0)
+    problem = linear_gaussian_problem(X, y, gamma=300.0, ties=ties)
     q, table = some_q(problem, 0.02), SiteTable(problem.gamma_per_pair, 1.0)
     one = sample_pairs(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
     found, exact = sampled_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
@@ -127,3 +127,13 @@ def test_rows_that_almost_coincide_do_not_cancel():
     found, exact = sampled_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
     np.testing.assert_allclose(found.precision, exact.precision, atol=1e-6 * np.abs(exact.precision).max())
     assert found.wrong == pytest.approx(exact.wrong, rel=1e-6)
+
+
+@pytest.mark.parametrize(("place", "near"), [(0.0, True), (1.0, True), (1.1, False)])
+def test_runs_that_touch_are_near(place, near):
+    """So that each pair is counted once, whatever the share of far pairs that is listed."""
+    one, other = np.array([[0.0, 1.0, -1.0, 1.0]]), np.array([[place, 2.0, -1.0, 1.0]])
+    columns, begin, weight = np.empty(2, dtype=np.intp), np.zeros(3, dtype=np.intp), np.ones(1)
+    wrong = _list_columns(one, weight, other, weight, 4, 0, 1, columns, begin)
+    assert begin.tolist() == ([0, 1, 1] if near else [0, 0, 1])
+    assert wrong == (0.0 if near else 1.0 - 4)

@@ -649,6 +649,8 @@ def test_draws_are_arviz_data(rows, fitted):
     assert draws.shape == (1, 1000, 3)
     np.testing.assert_allclose(draws.mean(("chain", "draw")), fitted.coef_[0], atol=4 * fitted.coef_sd_[0].max() / 30)
     assert pac.certificate(idata).selected_from == 4
+    centred = rows[0] - fitted.scores_[0].posterior.columns.center
+    np.testing.assert_allclose(pac.predict_scores(idata, rows[0])[0], draws[0].values @ centred.T, atol=1e-9)
     fixed = [pac.AUCClassifier(gamma=40.0, prior="ridge", method=method).fit(*rows) for method in ("ep", "smc")]
     for each in fixed:
         assert pac.certificate(each.idata_).auc == pytest.approx(each.certificate_.auc)

@@ -104,6 +104,7 @@ def test_weights_and_strata_of_scores(rows):
     ("y", "message"),
     [
         (lambda event, time: time, "event and the time of each sample"),
+        (lambda event, time: None, "requires y to be passed"),
         (lambda event, time: np.column_stack([time, event]), "exchange them"),
         (lambda event, time: np.column_stack([np.ceil(9 * time), 2 * event]), "codes of events, 0 to 2: exchange them"),
         (lambda event, time: np.column_stack([event, time])[:-1], "inconsistent numbers of samples"),

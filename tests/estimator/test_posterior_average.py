@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.estimator.posterior import _not_behind, stacked_scores, stacked_weights
+from pymc_pacauc.estimator.posterior import _not_behind, calibration_folds, cross_fit, stacked_scores, stacked_weights
 from pymc_pacauc.tune.gamma import Candidate, GammaChoice
 
 
@@ -144,6 +144,16 @@ def test_censored_times():
     linear, averaged = (pac.ConcordanceEstimator(prior).fit(X, y) for prior in ("gaussian", "auto"))
     assert averaged.score(X, y) > linear.score(X, y) + 0.05
     assert "Kaplan-Meier" in averaged.report()
+
+
+def test_scores_left_out_are_in_the_unit_of_the_score(fitted):
+    """Averages of standardised scores of parts, divided by what the average of those of training rows varies."""
+    [score] = fitted.scores_
+    averaged = score.posterior
+    assigned = calibration_folds(averaged.parts[0], 5)
+    held = np.array([cross_fit(part, 5, assigned) for part in averaged.parts])
+    expected = stacked_scores(held, assigned, averaged.fit.problem.pairs)
+    np.testing.assert_allclose(averaged.held * averaged.training_scores.std(), expected, atol=1e-6)
 
 
 def test_columns_that_do_not_vary_have_one_score():

@@ -188,3 +188,19 @@ def test_the_evidence_at_the_mode_has_what_was_absorbed():
         return maximum(Density(there)).log_evidence
 
     assert log_evidence(1.5) - log_evidence(0.0) == pytest.approx(1.5, abs=1e-6)
+
+
+def test_fits_start_from_the_nearest_point(monkeypatch):
+    starts = []
+    monkeypatch.setattr(nested, "_start", lambda here, problem: starts.append(here))
+    density = Density(known_density(1)[0])
+    far, near, _ = (density.at(np.array([phi])) for phi in (-1.0, 1.0, 0.9))
+    assert [id(each) for each in starts] == [id(far.fit), id(near.fit)]
+
+
+def test_no_slope_along_a_change_of_offsets():
+    """There is a formula for changes of the prior's scale only: those of offsets move the scores themselves."""
+    X, y = plane_data(40)
+    here = fit(linear_gaussian_problem(X, y, 20.0))
+    assert nested._slope(here, here.problem, 0.1) == pytest.approx(0.0, abs=1e-9)
+    assert nested._slope(here, linear_gaussian_problem(X, y, 20.0, offset=X[:, 0]), 0.1) is None

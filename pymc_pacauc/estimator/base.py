@@ -81,8 +81,7 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
 def all_or_nothing(fit: Callable[..., None]) -> Callable[..., Any]:
     """Make ``fit`` start without attributes of an earlier fit, restore these if it fails, and return the estimator.
 
-    BLAS has one thread unless X is large: threads that wait for each other in many small products cost more than they
-    bring (fits take 1.1 to 2.3 times as long with two, from 300 x 10 to 10 000 x 100).
+    BLAS has one thread unless X is large: threads that wait for each other in many small products cost time.
     """
 
     @raises_interrupts

@@ -123,7 +123,7 @@ MODELS = {
     ),
     "gamma of an unknown name": (
         lambda: build(gamma="automatic"),
-        'gamma must be a number, "default", "MA1" or "MAinf"; got \'automatic\'.',
+        "gamma must be a number, pm.Data or \"default\"; got 'automatic'.",
         lambda: build(gamma="default"),
     ),
     "NUTS on the exact risk": (lambda: nuts(build()), NO_GRADIENT, lambda: nuts(build(loss="logistic"))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,12 +100,6 @@ class AUCTerm:
         )
 
 
-def classes_of(terms: Sequence[AUCTerm]) -> int:
-    """Return the number of unordered classes, where the terms are those of one potential; else 0."""
-    one = len({term.potential for term in terms}) == 1 and all(term.op.kind.of_class for term in terms)
-    return len(terms) if one else 0
-
-
 def found_terms(model: pm.Model) -> list[AUCTerm]:
     """Find the AUC terms of a model, at least one, each of the form ``-gamma * risk``."""
     found = compared(model, AUCRisk)
@@ -135,11 +129,6 @@ def compared(model: pm.Model, ops: type[PairOp] = PairOp) -> list[tuple[Variable
     """Return (potential, risk or surrogate loss), in the order of potentials, and of classes within one."""
     found = [(p, v) for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), ops)]
     return sorted(found, key=lambda each: (model.potentials.index(each[0]), _class_of(each[1]) or (0, 0)))
-
-
-def score_graphs(model: pm.Model) -> list[Variable]:
-    """Return the scores that the potentials compare, exactly or by a surrogate loss, in their order."""
-    return [v.owner.inputs[0] for _, v in compared(model)]
 
 
 def has_classes(model: pm.Model) -> bool:

@@ -16,8 +16,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from scipy import linalg
 
-from pymc_pacauc.model.auc_term import auc_terms
-from pymc_pacauc.model.graph import MODE, affine_map, evaluate_at_draws
+from pymc_pacauc.model.graph import MODE, evaluate_at_draws, read_affine
 from pymc_pacauc.numerics import FloatArray
 
 if TYPE_CHECKING:
@@ -58,20 +57,15 @@ def predict_gp(
     Scores s of a Latent at the training points, with kernel matrix K, are affine in theta. At a new point, with kernel
     c, the conditional score is c' K^-1 s plus noise of variance k** - c' K^-1 c.
     """
-    fit, noise = approx.fit, np.zeros(len(points))
-    with approx.as_fitted():
-        if isinstance(gp, pm.gp.HSGP):  # scores are affine in the coefficients of its features
-            offset, slopes = affine_map(approx.source.function(gp._build_conditional(points)), fit.problem.d)
-        else:
-            X, terms = gp.X, auc_terms(approx.model)
-            outputs = [gp.cov_func(X), gp.cov_func(X, points), gp.cov_func(points, diag=True)]
-            outputs += [gp.mean_func(X), gp.mean_func(points)]
+    noise, hsgp = np.zeros(len(points)), isinstance(gp, pm.gp.HSGP)
+    with approx.as_fitted():  # of an HSGP scores are affine in the coefficients of its features
+        scores = gp._build_conditional(points) if hsgp else gp.f
+        offset, slopes = read_affine(scores, approx.source.variables, approx.source.layout.shapes)
+        if not hsgp:
+            outputs = [gp.cov_func(gp.X), gp.cov_func(gp.X, points), gp.cov_func(points, diag=True)]
+            outputs += [gp.mean_func(gp.X), gp.mean_func(points)]
             kernel, cross, new, centre, new_centre = compile_function([], outputs, mode=MODE)()
             weights = linalg.solve(kernel + jitter * np.eye(len(kernel)), cross, assume_a="pos")
-            if len(terms) == 1 and terms[0].scores is gp.f:
-                offset, slopes = fit.problem.offset, fit.problem.X.T
-            else:
-                offset, slopes = affine_map(approx.source.function(gp.f), fit.problem.d)
             offset, slopes = new_centre + (offset - centre) @ weights, slopes @ weights
             noise = new - np.einsum("ij,ij->j", cross, weights)
     posterior = approx.posterior

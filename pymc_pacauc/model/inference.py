@@ -85,9 +85,8 @@ def approximate(
 ) -> EPApproximation:
     """Fit the problem of a model as the plan says, with a progress bar once it has taken a while."""
     plan = choose_plan(source.problem) if plan is None else plan
-    shown = {"change": ("change", ".1e"), "log Z": ("log_evidence", ".2f"), "E[risk]": ("expected_risk", ".4f")}
-    columns = [TextColumn(f"{k} {{task.fields[{name}]:{form}}}", markup=False) for k, (name, form) in shown.items()]
-    with LateBar(f"{'EP' if plan.power else 'VB'} sweeps", *columns, show=progressbar) as bar:
+    text = TextColumn("change {task.fields[change]:.1e}, log Z {task.fields[log_evidence]:.2f}")
+    with LateBar(f"{'EP' if plan.power else 'VB'} sweeps", text, show=progressbar) as bar:
 
         def show(record: dict[str, Any]) -> None:
             bar.update(int(record["sweep"]), plan.max_sweeps, **record)

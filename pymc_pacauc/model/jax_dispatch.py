@@ -11,39 +11,26 @@ from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, SurrogateRisk
 from pymc_pacauc.numerics import NUMBERS_AT_ONCE
 
 
-def on_host(op):
+@jax_funcify.register(AUCRisk)
+def on_host(op, **kwargs):
     """Call ``op.evaluate`` on the host: the number of pairs and blocks depends on the values of the arrays."""
 
     def evaluate(*inputs):
         found = tuple(np.asarray(each) for each in op.evaluate(*(np.asarray(each) for each in inputs)))
         return found if op.gradient else found[0]
 
+    @jax.custom_jvp
     def comparison(scores, *arrays):
         number = jax.ShapeDtypeStruct((), scores.dtype)
         like = (number, jax.ShapeDtypeStruct(scores.shape, scores.dtype)) if op.gradient else number
-        return jax.pure_callback(evaluate, like, jax.lax.stop_gradient(scores), *arrays, vmap_method="sequential")
+        return jax.pure_callback(evaluate, like, scores, *arrays, vmap_method="sequential")
+
+    @comparison.defjvp
+    def derivative(primals, tangents):
+        found = comparison(*primals)
+        return found, (found[1] @ tangents[0], jnp.zeros_like(found[1])) if op.gradient else jnp.zeros_like(found)
 
     return comparison
-
-
-@jax_funcify.register(AUCRisk)
-def jax_funcify_auc_risk(op, **kwargs):
-    if op.kind != TWO_CLASSES:
-        return on_host(op)
-    tie_cost = 0.5 if op.ties == "half" else 0.0
-
-    def auc_risk(scores, labels):
-        positive = labels > 0
-        n_neg = jnp.sum(~positive)
-        # Shapes must be static: positives go to the far end instead of being dropped.
-        negatives = jnp.sort(jnp.where(positive, jnp.inf, scores))
-        below = jnp.minimum(jnp.searchsorted(negatives, scores, side="left"), n_neg)
-        at_most = jnp.minimum(jnp.searchsorted(negatives, scores, side="right"), n_neg)
-        cost = (n_neg - at_most) + tie_cost * (at_most - below)
-        risk = jnp.sum(jnp.where(positive, cost, 0.0)) / (n_neg * jnp.sum(positive))
-        return jax.lax.stop_gradient(jnp.where(jnp.isnan(scores).any(), jnp.nan, risk))
-
-    return auc_risk
 
 
 @jax_funcify.register(SurrogateRisk)

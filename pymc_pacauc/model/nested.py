@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ from pymc_pacauc.numerics import DRAWS, SEED, FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.log_evidence import LogEvidence, combine
 from pymc_pacauc.tune import nested as tune
-from pymc_pacauc.tune.nested import MOST_HYPER, MOST_POINTS, POINTS, Conditional, Density, NestedFit
+from pymc_pacauc.tune.nested import MOST_HYPER, POINTS, Conditional, Density, NestedFit
 
 logger = logging.getLogger("pymc")  # where people look for messages of pm.fit
 
@@ -173,24 +172,16 @@ class HyperModel:
 
 @dataclass(frozen=True, eq=False)
 class MixtureModel(HyperModel):
-    """A model with variables whose priors are mixtures of Gaussians: Gaussian given the component of each.
+    """A model with a variable whose prior is a mixture of Gaussians: Gaussian given its component, the number phi."""
 
-    phi holds the numbers of the components, one for each of these variables.
-    """
-
-    mixtures: tuple[GaussianMixture, ...]
-
-    @classmethod
-    def of(cls, model: pm.Model, mixtures: list[GaussianMixture]) -> MixtureModel:
-        return cls(model, (), flat_variables(model).part([]), tuple(mixtures))
+    mixture: GaussianMixture
 
     @property
     def given(self) -> pm.Model:
         return self.model
 
     def source_at(self, phi: FloatArray, like: Problem | None = None) -> ModelProblem:
-        chosen = {each.name: int(k) for each, k in zip(self.mixtures, phi, strict=True)}
-        return self._reader.read(like, chosen)
+        return self._reader.read(like, int(phi[0]))
 
     def natural(self, phi: FloatArray) -> list[FloatArray]:
         return list(phi.T)
@@ -198,10 +189,9 @@ class MixtureModel(HyperModel):
     @cached_property
     def certified_values(self) -> tuple[FloatArray, FloatArray]:
         """All components and their prior weights."""
-        weights = [each.weights for each in self.mixtures]
-        values = np.array(list(product(*(range(each.size) for each in weights))), dtype=np.float64)
-        masses = np.prod([each[values[:, j].astype(int)] for j, each in enumerate(weights)], axis=0)
-        return values[masses > 0.0], masses[masses > 0.0]
+        weights = self.mixture.weights
+        possible = np.flatnonzero(weights)
+        return possible[:, None].astype(np.float64), weights[possible]
 
     @cached_property
     def conditional(self) -> Conditional:
@@ -210,11 +200,9 @@ class MixtureModel(HyperModel):
 
     @property
     def names(self) -> list[str]:
-        return [f"{each.name}_component" for each in self.mixtures]
+        return [f"{self.mixture.name}_component"]
 
-    @property
-    def labels(self) -> list[str]:
-        return self.names
+    labels = names
 
 
 def read_model(model: pm.Model) -> ModelProblem | HyperModel:
@@ -246,22 +234,16 @@ def read_model(model: pm.Model) -> ModelProblem | HyperModel:
 
 
 def _of_components(model: pm.Model, mixtures: list[GaussianMixture], hyper: set[Variable]) -> MixtureModel:
-    """Return the model given the components of its mixtures; refuse one that cannot be read."""
-    names = ", ".join(each.name for each in mixtures)
-    if hyper:
+    """Return the model given the component of its mixture; refuse one that cannot be read."""
+    others = [each.name for each in mixtures[1:]] + [rv.name for rv in hyper]
+    if others:
         raise refuse(
-            f"the prior of {names} is a mixture of Gaussians, beside hyper-parameters ({names_of(hyper)})",
-            f"Fix {names_of(hyper)}, or use pm.sample(step=pac.TemperingSMC()).",
+            f"the prior of {mixtures[0].name} is a mixture of Gaussians, and so is, or has a prior of its own, "
+            f"{', '.join(others)}",
+            f"Fix {', '.join(others)}, use one variable for all coefficients, or pm.sample(step=pac.TemperingSMC()).",
         )
-    count = int(np.prod([len(each.parts) for each in mixtures]))
-    if count > MOST_POINTS:
-        raise refuse(
-            f"the mixtures of Gaussians {names} have {count} combinations of components, and at most {MOST_POINTS} are "
-            "fitted",
-            "Use one variable for all coefficients, or pm.sample(step=pac.TemperingSMC()).",
-        )
-    found = MixtureModel.of(model, mixtures)
-    assert found.conditional.dimension == len(mixtures)  # the trial
+    found = MixtureModel(model, (), flat_variables(model).part([]), mixtures[0])
+    assert found.conditional.dimension == 1  # the trial
     return found
 
 

@@ -39,10 +39,9 @@ from pymc_pacauc.comparison.risk import check_ties
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
 from pymc_pacauc.model.graph import is_random, shape_now
-from pymc_pacauc.model.op import TWO_CLASSES, AUCRisk, ComparisonKind, SurrogateRisk
+from pymc_pacauc.model.op import AUCRisk, ComparisonKind, SurrogateRisk
 from pymc_pacauc.numerics import check_choice, ranked
 from pymc_pacauc.problem.problem import check_gamma
-from pymc_pacauc.theorems import TheoremDefaults, default_gamma, theorem_defaults
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,14 +301,11 @@ def AUCPotential(
         With ``multi_class="ovo"`` of shape (n, K), a score for each class in the order of sorted labels.
     y : array_like or pm.Data, shape (n,)
         Labels, as in :func:`auc_risk`.
-    gamma : float, pm.Data, TheoremDefaults or str
-        Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
-        :class:`~pymc_pacauc.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
-        cross-validation chooses (:func:`~pymc_pacauc.theorems.default_gamma`; for other comparisons than two
-        classes four times their size, see :mod:`pymc_pacauc.comparison.sizes`); ``"MA1"`` or ``"MAinf"``, a margin
-        assumption, for the gamma of its theorem (:func:`~pymc_pacauc.theorems.theorem_defaults`). With
-        ``multi_class="ovo"`` it multiplies 1 - M, so that the risk of each class's own score is multiplied by gamma /
-        K; K numbers multiply each class's own risk.
+    gamma : float, pm.Data or "default"
+        Inverse temperature, in units of the pair risk: a number, ``pm.Data``, or ``"default"`` for 4 n+ n- / n, about
+        what cross-validation chooses (:func:`~pymc_pacauc.theorems.default_gamma`; for other comparisons than two
+        classes four times their size, see :mod:`pymc_pacauc.comparison.sizes`). With ``multi_class="ovo"`` it
+        multiplies 1 - M, so that the risk of each class's own score is multiplied by gamma / K.
     positive : label, optional
         Which of the two labels is the positive class.
     strata : array-like or pm.Data, optional
@@ -476,7 +472,7 @@ def _add_potential(
             f"scores must be one vector, a score per observation; got {dimensions} dimensions. (For a score for each "
             'of K unordered classes, shape (n, K), use multi_class="ovo".)'
         )
-    temperatures = _gammas(name, gamma, scores, compared, model)
+    temperatures = _gammas(name, gamma, compared, model)
     with model:
         risks = [each.risk(score, ties) for each, score in zip(compared, scores, strict=True)]
         losses = risks
@@ -488,52 +484,21 @@ def _add_potential(
     return potential
 
 
-def _gammas(
-    name: str, gamma: Any, scores: list[TensorVariable], compared: list[Compared], model: pm.Model
-) -> list[Any]:
-    """Return the factor of each class's risk: gamma / K, or one of K numbers."""
-    number = len(scores)
-    each = [gamma] * number
-    if number > 1 and (gamma.type.ndim if isinstance(gamma, Variable) else np.ndim(gamma)) == 1:
-        length = gamma.type.shape[0] if isinstance(gamma, Variable) else len(gamma)
-        if length not in (None, number):
-            raise ValueError(f"gamma must be one number, or one for each of the {number} classes; got {length}.")
-        each = [gamma[k] for k in range(number)]
-    elif number > 1 and not isinstance(gamma, str):
-        return [_gamma_tensor(name, gamma, scores[0], compared[0], model) / number] * number
-    elif number > 1 and gamma != "default":
-        raise ValueError(f'gamma={gamma!r} is for two classes: pass a number, {number} of them, or "default".')
-    parts = zip(each, scores, compared, strict=True)
-    return [_gamma_tensor(name, one, score, kind, model) for one, score, kind in parts]
-
-
-def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compared, model: pm.Model) -> Any:
-    if isinstance(gamma, SharedVariable):
-        check_gamma(gamma.get_value())
+def _gammas(name: str, gamma: Any, compared: list[Compared], model: pm.Model) -> list[Any]:
+    """Return the factor of each risk: gamma divided by their number, or by default four times the size of its pairs."""
+    if isinstance(gamma, str):
+        if gamma != "default":
+            raise ValueError(f'gamma must be a number, pm.Data or "default"; got {gamma!r}.')
+        if any(each.comparison is None for each in compared):
+            raise ValueError('gamma="default" needs the class sizes, and y has no value yet: pass a number instead.')
+        return [4.0 * row_shares(each.comparison).size for each in compared if each.comparison is not None]
     if isinstance(gamma, Variable):
         if gamma.type.ndim:
             raise ValueError(f"gamma must be a scalar; got {gamma.type.ndim} dimensions.")
         if random := set(model.free_RVs) & set(ancestors([gamma])):
             raise ValueError(RANDOM_GAMMA.format(potential=name, names=names_of(random)))
-        return gamma
-    if isinstance(gamma, TheoremDefaults):
-        return gamma.gamma
-    if isinstance(gamma, str):
-        if compared.comparison is None:
-            raise ValueError(f"gamma={gamma!r} needs the class sizes, and y has no value yet: pass a number instead.")
-        if compared.kind != TWO_CLASSES:
-            if gamma == "default":
-                return 4.0 * row_shares(compared.comparison).size
-            raise ValueError(
-                f'gamma={gamma!r} is for two classes with pairs of equal weight: pass a number or "default" instead.'
-            )
-        [block] = compared.comparison.blocks
-        sizes = block.positive.size, block.negative.size
-        if gamma == "default":
-            return default_gamma(*sizes)
-        if gamma not in ("MA1", "MAinf"):
-            raise ValueError(f'gamma must be a number, "default", "MA1" or "MAinf"; got {gamma!r}.')
-        feeding = set(ancestors([scores]))
-        d = sum(int(np.prod(rv.shape.eval())) for rv in model.free_RVs if rv in feeding)
-        return theorem_defaults(*sizes, max(d, 1), assumption=gamma).gamma
-    return check_gamma(gamma)
+        if isinstance(gamma, SharedVariable):
+            check_gamma(gamma.get_value())
+    else:
+        gamma = check_gamma(gamma)
+    return [gamma / len(compared) if len(compared) > 1 else gamma] * len(compared)

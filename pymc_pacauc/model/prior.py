@@ -56,7 +56,6 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Table, default_inclusion_probability, tabulate
 from pymc_pacauc.problem.scores import GaussianPrior
 from pymc_pacauc.smc.coordinates import positive_factor
-from pymc_pacauc.theorems import theorem_defaults
 from pymc_pacauc.tune.nested import NEGLIGIBLE
 
 Tables = tuple[list[Table], NDArray[np.intp]]  # of densities, and which of them each coefficient has
@@ -85,12 +84,16 @@ class GaussianPriorReader:
                 read = _by_gradient(model, rvs[i], part)
             self._conditionals.append((layout.places([i]), layout.places(parents), read))
 
-    def __call__(self, components: dict[str, int]) -> tuple[FloatArray, FloatArray]:
-        """Read mean and factor, given the component of each mixture of Gaussians."""
+    def __call__(self, component: int | None) -> tuple[FloatArray, FloatArray]:
+        """Read mean and factor, given the component of a mixture of Gaussians, if there is one."""
         d = self._layout.dimension
-        for mixture in self._mixtures.values():
-            mixture.chosen(components)  # refuses to be read without one
-        found = [(places, parents, *read(components)) for places, parents, read in self._conditionals]
+        if self._mixtures and component is None:
+            raise refuse(
+                f"the prior of {names_of(self._mixtures)} is a mixture of Gaussians, which only "
+                "pm.fit(method=pac.EP()) fits",
+                "Use pm.sample(step=pac.TemperingSMC()), or write a pm.MvNormal with the moments of the mixture.",
+            )
+        found = [(places, parents, *read(component or 0)) for places, parents, read in self._conditionals]
         mean = np.zeros(d)
         if all(own.ndim == 1 and not parents.size for _, parents, _, _, own in found):
             factor = np.empty(d)
@@ -111,8 +114,8 @@ def _lower(factor: FloatArray) -> FloatArray:
     return np.ascontiguousarray(triangle * np.sign(np.diagonal(triangle)))
 
 
-# Offset and slopes of the mean in the parents, and own factor or standard deviations, given components of mixtures
-_Conditional = Callable[[dict[str, int]], tuple[FloatArray, FloatArray, FloatArray]]
+# Offset and slopes of the mean in the parents, and own factor or standard deviations, given the component of a mixture
+_Conditional = Callable[[int], tuple[FloatArray, FloatArray, FloatArray]]
 
 
 def _written(
@@ -127,8 +130,8 @@ def _written(
             raise refuse(f"the prior of {rv.name} is not Gaussian: its spread depends on other variables")
         graphs.append(((mean + np.zeros(shape)).ravel(), spread, isinstance(written.owner.op, MvNormalRV)))
 
-    def read(components: dict[str, int]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        mean, spread, joint = graphs[0 if mixture is None else mixture.chosen(components)]
+    def read(component: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        mean, spread, joint = graphs[0 if mixture is None else component]
         try:
             offset, slope = read_affine(mean, parents, shapes)
         except Unreadable:
@@ -156,7 +159,7 @@ def _by_gradient(model: pm.Model, rv: Variable, layout: FlatVariables) -> _Condi
     gradient = pytensor.grad(model.logp([rv]), layout.values[-1], disconnected_inputs="ignore").ravel()
     function, d, start = None if never else layout.function([gradient]), layout.dimension, layout.slices[-1].start
 
-    def read(components: dict[str, int]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def read(component: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         if function is None:
             raise not_gaussian
         at_zero, change = affine_map(function, d)
@@ -189,15 +192,6 @@ class GaussianMixture:
     def weights(self) -> FloatArray:
         """Shape (K,)."""
         return np.asarray(evaluate([self.shares])[0], dtype=np.float64)
-
-    def chosen(self, components: dict[str, int]) -> int:
-        """Return the number of the component that is chosen."""
-        if self.name not in components:
-            raise refuse(
-                f"the prior of {self.name} is a mixture of Gaussians, which only pm.fit(method=pac.EP()) fits",
-                "Use pm.sample(step=pac.TemperingSMC()), or write a pm.MvNormal with the moments of the mixture.",
-            )
-        return components[self.name]
 
 
 def gaussian_mixtures(model: pm.Model) -> dict[Variable, GaussianMixture]:
@@ -323,10 +317,9 @@ def independent_priors(model: pm.Model, scores: list[Variable]) -> tuple[Indepen
 def SpikeSlab(
     name: str,
     p: Any = None,
-    v0: Any = None,
+    v0: Any = 0.0,
     v1: Any = 1.0,
     *,
-    n: int | None = None,
     shape: Any = None,
     dims: Any = None,
     model: pm.Model | None = None,
@@ -340,13 +333,10 @@ def SpikeSlab(
     p : float or array_like, shape (d,), optional
         Probability of the slab; by default Theorem 2.5's 1 - exp(-1 / d), d the number of coefficients, but at least
         0.1 (see :func:`~pymc_pacauc.problem.problem.default_inclusion_probability`).
-    v0 : float or array_like, shape (d,), optional
-        Variance of the spike, 0 for a point mass at zero; by default Theorem 2.5's 1 / (2 n d log d) when ``n`` is
-        given, else 0, which the theorem covers whatever n.
+    v0 : float or array_like, shape (d,), default 0.0
+        Variance of the spike; 0 for a point mass at zero, which Theorem 2.5 covers whatever n.
     v1 : float or array_like, shape (d,), default 1.0
         Variance of the slab. For a linear score without offset only v0 / v1 matters.
-    n : int, optional
-        Number of observations, for the default of v0.
     shape : int or tuple of int, optional
         As for any PyMC variable; one of them is needed.
     dims : str or sequence of str, optional
@@ -391,19 +381,15 @@ def SpikeSlab(
     """
     model = pm.modelcontext(model)
     shape = _shape(shape, dims, model)
-    d = int(np.prod(shape))
-    defaults = None if n is None else theorem_defaults(max(1, n // 2), n - max(1, n // 2), d)
     if p is None:
-        p = default_inclusion_probability(d)
-    if v0 is None:
-        v0 = 0.0 if defaults is None else min(defaults.v0, float(np.max(v1)))
+        p = default_inclusion_probability(int(np.prod(shape)))
     _check(p, v0, v1)
     place = {"dims": dims} if dims is not None else {"shape": shape}
     with model:
         if not isinstance(v0, Variable) and not np.any(np.asarray(v0)):
             slab = pm.Normal(f"{name}_slab", 0.0, pt.sqrt(v1), **place)
             latent = pm.Normal(f"{name}_latent", **place)
-            included = pt.lt(latent, _quantile(p))
+            included = pt.lt(latent, -np.sqrt(2.0) * pt.erfcinv(2.0 * pt.cast(p, "float64")))  # its quantile
             pm.Deterministic(f"{name}_included", included.astype("int8"), dims=dims)
             return pm.Deterministic(name, pt.switch(included, slab, 0.0), dims=dims)
         weights = pt.stack(pt.broadcast_arrays(1.0 - pt.as_tensor(p), pt.as_tensor(p)), axis=-1)
@@ -666,21 +652,17 @@ def _scale_mixture(rv: Variable, scale: Variable, prior: IndependentPrior) -> In
 
 def _density_variable(model: pm.Model, rv: Variable) -> IndependentPrior:
     """Read a variable by its density, which PyMC gives; it enters theta untransformed."""
-    try:
-        return _compiled_density(model, rv)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:  # what PyMC has no rule for
-        raise refuse(f"the prior of {rv.name} has no density that PyMC could give ({error})") from error
-
-
-def _compiled_density(model: pm.Model, rv: Variable) -> IndependentPrior:
     value, shape, transform = rv.type(f"{rv.name}_value"), shape_now(rv), model.rvs_to_transforms[rv]
     layout = FlatVariables((value,), (shape,))
-    log_density = layout.function([pm.logp(rv, value).ravel()])
     moved: Any = None
-    if transform is not None:
-        moved = layout.function([transform.forward(value, *rv.owner.inputs).ravel()])
-    parts = [v for v in ancestors(rv.owner.inputs) if is_random(v.owner)]  # of a mixture
-    guesses = [v.owner.op.dist_params(v.owner)[0] for v in parts] or [support_point(rv)]
+    try:
+        log_density = layout.function([pm.logp(rv, value).ravel()])
+        if transform is not None:
+            moved = layout.function([transform.forward(value, *rv.owner.inputs).ravel()])
+        parts = [v for v in ancestors(rv.owner.inputs) if is_random(v.owner)]  # of a mixture
+        guesses = [v.owner.op.dist_params(v.owner)[0] for v in parts] or [support_point(rv)]
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:  # what PyMC has no rule for
+        raise refuse(f"the prior of {rv.name} has no density that PyMC could give ({error})") from error
     numbers = [v for v in rv.owner.inputs if isinstance(v.type, TensorType) and v.type.dtype == "float64"]
     others = [v for v in numbers if is_known([v])]  # not the components of a mixture, which are random
 
@@ -729,14 +711,14 @@ def _tabulated(
     name: str, density: Callable[[FloatArray], FloatArray], centres: list[float], more: list[float]
 ) -> Table:
     """Tabulate a density with nodes finest about the centres; if that fails, about the prior's parameters too."""
-    try:
-        return tabulate(density, centres)
-    except ValueError:
+    with np.errstate(all="ignore"):
         inside = [x for x in more if np.isfinite(x) and np.isfinite(density(np.array([x]))[0])]
+    for points in (centres, [*centres, *inside]):
         try:
-            return tabulate(density, [*centres, *inside], f"the prior of {name}")
+            return tabulate(density, points, f"the prior of {name}")
         except ValueError as error:
-            raise refuse(str(error)) from None
+            reason = str(error)
+    raise refuse(reason)
 
 
 def _shape(shape: Any, dims: Any, model: pm.Model) -> tuple[int, ...]:
@@ -749,13 +731,6 @@ def _shape(shape: Any, dims: Any, model: pm.Model) -> tuple[int, ...]:
     if unknown:
         raise ValueError(f"dims has {', '.join(map(repr, unknown))}, unknown to the model: declare it in coords=.")
     return tuple(int(model.dim_lengths[dim].eval()) for dim in names)
-
-
-def _quantile(p: Any) -> Any:
-    """Compute the standard normal quantile of p."""
-    if isinstance(p, Variable):
-        return -np.sqrt(2.0) * pt.erfcinv(2.0 * p)
-    return ndtri(np.asarray(p, dtype=np.float64))
 
 
 def _check(p: Any, v0: Any, v1: Any) -> None:

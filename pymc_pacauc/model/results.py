@@ -24,7 +24,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.array_result import ArrayResult, Estimate, gibbs_divergence
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.model.auc_term import AUCTerm, arrays_of, auc_terms, classes_of
+from pymc_pacauc.model.auc_term import AUCTerm, arrays_of, auc_terms, has_classes
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.kernel_features import TransformRows
 from pymc_pacauc.problem.problem import Problem
@@ -46,7 +46,7 @@ def fitted_to(
     return Provenance(
         method=method,
         gamma=float(sum(term.gamma for term in terms)) if problem is None else problem.gamma,
-        **of_comparisons([term.comparison for term in terms], classes=bool(classes_of(terms))),
+        **of_comparisons([term.comparison for term in terms], classes=has_classes(model)),
         coefficients=size,
         ties=terms[0].ties,
         terms=len(terms),

@@ -30,7 +30,7 @@ from pytensor.tensor import subtensor
 from pytensor.tensor.type import TensorType
 from scipy import sparse
 
-from pymc_pacauc.model.auc_term import has_classes, is_auc_risk, score_graphs
+from pymc_pacauc.model.auc_term import compared, has_classes, is_auc_risk
 from pymc_pacauc.model.graph import FlatVariables, evaluate, flat_variables, leaf_value, read_affine, shape_now
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
@@ -138,7 +138,8 @@ def read_scores(
         Scores that are no function of a row are read too: ``refusal`` says why they cannot be predicted.
     """
     if scores is None:
-        found = [read_scores(model, each, variables) for each in dict.fromkeys(score_graphs(model))]
+        graphs = dict.fromkeys(risk.owner.inputs[0] for _, risk in compared(model))  # those of surrogates too
+        found = [read_scores(model, each, variables) for each in graphs]
         if len(found) > 1 and has_classes(model):
             return _by_class(found)
         if len({each.digest for each in found}) != 1:

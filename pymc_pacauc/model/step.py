@@ -52,10 +52,11 @@ from pymc_pacauc.smc.tempering import Settings, Stage, State, advance, diagnose,
 
 logger = logging.getLogger("pymc")  # where people look for messages of pm.sample
 
-PATH_STATS = tuple(f"path_{field.name}" for field in fields(Stage))
+OF_STAGE = ("gamma", "log_evidence", "log_evidence_variance", "acceptance_rate")  # the same of every draw
+OF_PARTICLE = ("risk", "log_tilt", "model_logp")
 NUMBERS = (
-    *("gamma", "log_evidence", "log_evidence_variance", "expected_risk", "expected_risk_variance", "particle_ess"),
-    *("acceptance_rate", "risk", "log_tilt", "model_logp", "progress"),
+    *(*OF_STAGE, *OF_PARTICLE, "expected_risk", "expected_risk_variance", "particle_ess", "progress"),
+    *(f"path_{field.name}" for field in fields(Stage)),
 )
 SHOWN = {"progress": ("Gamma", ":.0%"), "stage": ("Stage", ""), "particle_ess": ("ESS", ":.0f")}
 SHOWN["acceptance_rate"] = ("Accepted", ":.2f")  # in the progress bar: title of the column and format
@@ -154,7 +155,7 @@ class TemperingSMC(BlockedStep):
     stats_dtypes_shapes: dict[str, tuple[Any, Any]] = {  # noqa: RUF012 (an instance that keeps particles has its own)
         "tune": (bool, []),
         "warning": (SamplerWarning, None),
-        **dict.fromkeys((*NUMBERS, *PATH_STATS), (np.float64, [])),
+        **dict.fromkeys(NUMBERS, (np.float64, [])),
         **dict.fromkeys(("stage", "run", "path_stage", PART, PARTS), (np.int64, [])),
         **{name: (dtype, []) for name, dtype in Provenance.stats_dtypes().items()},
     }
@@ -260,8 +261,8 @@ class TemperingSMC(BlockedStep):
         theta, risk = theta[order], risk[order]
         logp, tilt = self._target.log_density(theta, risk)
         self._points = self._variables.points(theta)
-        columns = {"risk": risk, "model_logp": logp, "log_tilt": tilt}
-        self._particle_stats = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        rows = zip(risk, tilt, logp, strict=True)
+        self._particle_stats = [dict(zip(OF_PARTICLE, row, strict=True)) for row in rows]
 
     def _interrupted(self) -> str:
         """Say what an interruption loses."""
@@ -315,13 +316,12 @@ class TemperingSMC(BlockedStep):
             "run": self._run_number,
             "stage": len(stages) - 1,
             "progress": self._run.temperature / self._path.end,
-            **{name: last[name] for name in ("gamma", "log_evidence", "log_evidence_variance", "acceptance_rate")},
+            **{name: last[name] for name in OF_STAGE},
             "particle_ess": last["ess"],
             "expected_risk": float(risk.mean()),
             "expected_risk_variance": float(excess @ excess),
-            "risk": last["expected_risk"],  # this and the following: of a tuning step
-            "log_tilt": np.nan,
-            "model_logp": np.nan,
+            **dict.fromkeys(OF_PARTICLE, np.nan),  # of a tuning step
+            "risk": last["expected_risk"],
         }
         self._path_stats = [
             {"path_stage": k, **{f"path_{name}": float(value) for name, value in vars(stage).items()}}
@@ -459,19 +459,14 @@ def _has_density(variable: Variable) -> bool:
     """Return whether the log-density of a random variable depends on its value, not only on its shape."""
     value = variable.type()
     try:
-        reached, left = set(), [pm.logp(variable, value)]
+        reached = [pm.logp(variable, value)]
     except NotImplementedError:
         return False
-    while left:
-        each = left.pop()
-        if each is value:
-            return True
-        if each.owner is None or each in reached or isinstance(each.owner.op, Shape | Shape_i):
-            continue
-        reached.add(each)
-        fills = isinstance(getattr(each.owner.op, "scalar_op", None), Second)  # a constant in the shape of the first
-        left += each.owner.inputs[1:] if fills else each.owner.inputs
-    return False
+    for each in reached:  # which grows
+        if each.owner is not None and not isinstance(each.owner.op, Shape | Shape_i):
+            fills = isinstance(getattr(each.owner.op, "scalar_op", None), Second)  # a shape by a constant
+            reached += [v for v in each.owner.inputs[fills:] if v not in reached]
+    return value in reached
 
 
 def _has_own_step(variable: Variable) -> bool:

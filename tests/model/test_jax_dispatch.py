@@ -38,6 +38,14 @@ def test_jax():
             pac.AUCPotential("auc", theta, y, gamma=10.0, loss="logistic")
         found = get_jaxified_logp(model)([x])
         np.testing.assert_allclose(found, model.compile_logp(mode="FAST_COMPILE")({"theta": x}), rtol=1e-12)
+        with pm.Model() as model:  # other comparisons are computed on the host, where JAX cannot differentiate
+            theta = pm.Normal("theta", size=60)
+            pac.AUCPotential("auc", theta, y, gamma=10.0, loss="logistic", strata=np.arange(60) % 3, track_risk=False)
+        import jax
+        value, slope = jax.value_and_grad(lambda x: get_jaxified_logp(model)([x]))(x)
+        np.testing.assert_allclose(value, model.compile_logp(mode="FAST_COMPILE")({"theta": x}), rtol=1e-12)
+        expected = model.compile_dlogp(mode="FAST_COMPILE")({"theta": x})
+        np.testing.assert_allclose(slope, expected, rtol=1e-10, atol=1e-12)
     """
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -329,7 +329,7 @@ def test_surrogates_are_for_nuts():
         ({"max_fpr": 0.1, "ties": "strict"}, "not defined for a partial AUC"),
         ({"max_fpr": 0.1, "loss": "logistic"}, "has no surrogate"),
         ({"ordered": True, "positive": 1}, "positive= is for two classes"),
-        ({"gamma": "MA1", "weights": WEIGHTS}, "is for two classes with pairs of equal weight"),
+        ({"gamma": "MA1", "weights": WEIGHTS}, 'a number, pm.Data or "default"'),
     ],
 )
 def test_bad_labels(options, message):

@@ -218,7 +218,7 @@ LONG = {
     "ConcordancePotential",
 }
 # Still to be divided
-COMPLEX = {"_read", "prior_from", "density_variables", "scorecard"}
+COMPLEX = {"_read", "scorecard"}
 BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
 
 

@@ -192,8 +192,11 @@ def export(
             )
         return result.export(path, covariance=covariance)
     source = _source(result, model, var_name)
-    if source.approx is not None:
-        return source.approx.export(path, covariance=covariance, var_name=var_name)
+    if (approx := source.approx) is not None:
+        size = sum(int(np.prod(shape)) for _, shape in source.function.variables)
+        weights = in_theta(approx, source.function, np.eye(size))
+        spread = approx.posterior.moments_of(weights)[1] if covariance else None
+        return write_score(source.function, weights @ approx.posterior.score_mean, spread, approx.fitted_to, path)
     source.function.of_new_columns()  # an error of its own where there are no weights
     theta, known = source.function.theta(source.result.posterior), source.means
     mean = theta.mean(axis=0) if known is None else source.function.theta(known[0])[0]

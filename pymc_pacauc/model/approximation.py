@@ -7,7 +7,6 @@ to, whatever the prior, and is a :class:`~pymc_pacauc.model.results.Result` like
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -34,11 +33,11 @@ from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.graph import affine_map
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.read import ModelProblem
-from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, fitted_to
+from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, evidence_of_fit, fitted_to
 from pymc_pacauc.model.score_function import GraphScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.provenance import Provenance
-from pymc_pacauc.problem.score_function import ScoreFunction, write_score
+from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.tune.coverage import calibrated_posterior
 
@@ -158,8 +157,8 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         offset, a centred prior), the length of the coefficients has its exact distribution, in draws too, and
         ``.monte_carlo_error`` is the error of the mean, in standard deviations.
     q : PlainEP
-        The Gaussian of EP without corrections: ``.mean``, ``.covariance``, ``.log_evidence``. The mean score that is
-        deployed (by :func:`~pymc_pacauc.predict_scores`, :meth:`export`) and certified is that of its mean.
+        The Gaussian of EP without corrections: ``.mean``, ``.covariance``, ``.log_evidence``. The score of its mean is
+        deployed (by :func:`~pymc_pacauc.predict_scores` and :func:`~pymc_pacauc.export`) and certified.
     log_evidence : float
         EP's approximation of log Z (for variational Bayes, the lower bound), which has gradients.
     evidence : LogEvidence
@@ -244,53 +243,6 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         """The Gaussian itself, without the exact length."""
         return PlainEP(self.fit.posterior.mean, self.fit.posterior.covariance, self.fit.log_evidence)
 
-    def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
-        """Return the Gaussians that a variable's posterior is a mixture of.
-
-        Parameters
-        ----------
-        name : str
-            Name of a free variable that is no hyper-parameter.
-
-        Returns
-        -------
-        list of tuple
-            Weight, mean, shape (k,), and covariance, shape (k, k), of each.
-
-        Raises
-        ------
-        ValueError
-            If the variable is a hyper-parameter, or the model does not have it.
-
-        See Also
-        --------
-        pymc_pacauc.prior_from : Use them as a prior.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-        >>> X = np.array([[0.0], [1.0], [2.0]])
-        >>> with pm.Model():
-        ...     theta = pm.Normal("theta", size=1)
-        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
-        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-        >>> [(weight, mean.shape) for weight, mean, _ in approx.components("theta")]
-        [(1.0, (1,))]
-        """
-        if name not in self._given.parts:
-            raise ValueError(
-                f"{name} is a hyper-parameter, or no variable of the model, and its posterior is no mixture of "
-                f"Gaussians: use {', '.join(self._given.names)}. For a hyper-parameter write a prior with the moments "
-                "of approx.hyper_posterior."
-            )
-        part, parts = self._given.parts[name], zip(self.weights, (each.posterior for each in self.fits), strict=True)
-        return [(float(weight), q.mean[part], q.covariance[part, part]) for weight, q in parts]
-
-    @property
-    def _given(self) -> ModelProblem:
-        """Where coefficients are in each of ``fits``."""
-        return self.source
-
     def _mean(self, quantity: Callable[[Fit], Any]) -> Any:
         """Average a quantity of the fits."""
         return sum(weight * quantity(each) for weight, each in zip(self.weights, self.fits, strict=True))
@@ -330,7 +282,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
     @cached_property
     def evidence(self) -> LogEvidence:
         """Log evidence corrected by importance weights, with its error; see the class docstring."""
-        found, absorbed = corrected_evidence(self.fit, self.posterior), self.fit.problem.absorbed
+        found, absorbed = evidence_of_fit(self.fit, self.posterior), self.fit.problem.absorbed
         return replace(found, estimate=found.estimate + absorbed)
 
     @cached_property
@@ -447,50 +399,6 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
     def score_function(self) -> ScoreFunction:
         """The function from a row to its score: inputs, their names, and the weights of their columns."""
         return self.scoring()
-
-    def export(
-        self, path: str | os.PathLike[str] | None = None, *, covariance: bool = True, var_name: str | None = None
-    ) -> dict[str, Any]:
-        """Write scores that are linear in their columns as JSON; see :func:`pymc_pacauc.export`.
-
-        Parameters
-        ----------
-        path : path-like, optional
-            Where to write it.
-        covariance : bool, default True
-            Whether to write the covariance of the weights; with d columns d^2 numbers.
-        var_name : str, optional
-            Name of the scores, as in :func:`~pymc_pacauc.predict_scores`.
-
-        Returns
-        -------
-        dict
-            Contents of the file, as in :func:`pymc_pacauc.export`.
-
-        Raises
-        ------
-        ValueError
-            If scores are not linear in the columns.
-
-        See Also
-        --------
-        pymc_pacauc.export : The same for any result.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-        >>> with pm.Model(coords={"column": ["age"]}):
-        ...     X = pm.Data("X", np.array([[0.0], [1.0], [2.0]]), dims=(None, "column"))
-        ...     theta = pm.Normal("theta", dims="column")
-        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
-        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-        >>> approx.export()["columns"]
-        ['age']
-        """
-        function = self.scoring(var_name)
-        weights = in_theta(self, function, np.eye(sum(int(np.prod(shape)) for _, shape in function.variables)))
-        spread = self.posterior.moments_of(weights)[1] if covariance else None
-        return write_score(function, weights @ self.posterior.score_mean, spread, self.fitted_to, path)
 
     def _mean_points(self) -> tuple[xr.Dataset, FloatArray]:
         """Return all variables at the mean, as if they were a draw, and its weight: scores have their mean there."""

@@ -238,7 +238,7 @@ class EP(Inference):
 
         See Also
         --------
-        EP.refine : Go on from where the last fit ended.
+        pymc.fit : Calls this.
 
         Examples
         --------
@@ -264,50 +264,6 @@ class EP(Inference):
         for callback in callbacks or ():
             callback(self._approx, self.hist, len(self.hist))
         return self._approx
-
-    def refine(self, n: int, progressbar: bool = True) -> EPApproximation:
-        """Continue from where the last fit ended.
-
-        Parameters
-        ----------
-        n : int
-            Most sweeps over the pairs.
-        progressbar : bool, default True
-            Whether to show one when the fit takes more than a second.
-
-        Returns
-        -------
-        EPApproximation
-            The new approximation.
-
-        Raises
-        ------
-        NotLinearGaussianError
-            If the model was changed to one that EP cannot treat.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If the fit does not converge.
-
-        See Also
-        --------
-        EP.fit : The first fit.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-        >>> X = np.array([[0.0], [1.0], [2.0]])
-        >>> with pm.Model() as model:
-        ...     theta = pm.Normal("theta", size=1)
-        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
-        >>> inference = pac.EP(model=model)
-        >>> first = inference.fit(progressbar=False)
-        >>> inference.refine(10, progressbar=False).converged
-        True
-        """
-        self.start = self._approx
-        return self.fit(n, progressbar=progressbar)
 
 
 class GaussianVB(EP):

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numba import objmode
 from numpy.typing import ArrayLike
-from pytensor.gradient import grad_undefined
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
+from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
 from pymc_pacauc.model.gp import CompiledCovariance
+from pymc_pacauc.model.op import call_perform
 from pymc_pacauc.problem import additive_features as additive
 from pymc_pacauc.problem import kernel_features as arrays
 from pymc_pacauc.problem.additive_features import AdditiveFeatures
@@ -168,22 +167,9 @@ class TransformRows(Op):
         return Apply(self, [rows], [pt.matrix(dtype="float64", shape=(rows.type.shape[0], self.features.rank))])
 
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
-        output_storage[0][0] = self.features.transform(inputs[0])
-
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        return [grad_undefined(self, 0, inputs[0], "Features have no gradient in the covariates.")]
-
-    L_op = pullback  # what PyTensor < 3 calls it
+        output_storage[0][0] = np.ascontiguousarray(self.features.transform(inputs[0]))
 
 
 @register_funcify_and_cache_key(TransformRows)
 def numba_funcify_transform_rows(op, node=None, **kwargs):
-    transform = op.features.transform
-
-    @numba_njit
-    def transform_rows(rows):
-        with objmode(features="float64[:, ::1]"):
-            features = np.ascontiguousarray(transform(rows))
-        return features
-
-    return transform_rows, None  # no key: features of the same name may differ
+    return call_perform(op, node)[0], None  # no key: features of the same name may differ

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,13 +27,12 @@ from rich.progress import TextColumn
 from scipy import special
 
 from pymc_pacauc.array_result import Estimate, KnownResult
-from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
 from pymc_pacauc.ep.posterior import ByCovariance
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.approximation import EPApproximation, PlainEP
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
-from pymc_pacauc.model.compat import LateBar, pareto_smooth
+from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.graph import (
     MODE,
     FlatVariables,
@@ -43,9 +43,9 @@ from pymc_pacauc.model.graph import (
     evaluate,
     flat_variables,
 )
-from pymc_pacauc.model.prior import GaussianMixture, gaussian_mixtures, is_normal, local_scales
+from pymc_pacauc.model.prior import is_normal, local_scales
 from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of
-from pymc_pacauc.model.results import LARGEST_K
+from pymc_pacauc.model.results import corrected_evidence
 from pymc_pacauc.numerics import DRAWS, SEED, FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.log_evidence import LogEvidence, combine
@@ -113,22 +113,13 @@ class HyperModel:
         """Quantiles of the prior: one standard deviation below the median, the median, one above."""
         return np.quantile(self.prior_draws, [0.16, 0.5, 0.84], axis=0)
 
-    @cached_property
-    def certified_values(self) -> tuple[FloatArray, FloatArray]:
-        """Values of phi that the prior alone chose, shape (K, k), and their prior masses."""
+    @property
+    def listed(self) -> Conditional:
+        """The model with K values of phi that the prior alone chose, each of prior mass 1 / K."""
         drawn, shares = self.prior_draws, (np.arange(POINTS) + 0.5) / POINTS
         values = np.quantile(drawn, shares, axis=0) if drawn.shape[1] == 1 else drawn[:POINTS]
-        return values, np.full(POINTS, 1.0 / POINTS)
-
-    def listed(self, problem_at: Callable[[FloatArray], Problem]) -> Conditional:
-        """Return the model with the certified values of phi alone; ``log_prior`` are their log masses."""
-        values, masses = self.certified_values
-        known = {phi.tobytes(): np.log(mass) for phi, mass in zip(values, masses, strict=True)}
-
-        def log_prior(phi: FloatArray) -> FloatArray:
-            return np.array([known[each.tobytes()] for each in phi])
-
-        return Conditional(problem_at, log_prior, values[np.argmax(masses)], np.ones(values.shape[1]), values)
+        known = self.conditional
+        return replace(known, log_prior=lambda phi: np.full(len(phi), -np.log(POINTS)), values=values)
 
     @cached_property
     def conditional(self) -> Conditional:
@@ -170,41 +161,6 @@ class HyperModel:
         return replace(inner, model=self.model, variables=variables, layout=layout, free=free, data=data)
 
 
-@dataclass(frozen=True, eq=False)
-class MixtureModel(HyperModel):
-    """A model with a variable whose prior is a mixture of Gaussians: Gaussian given its component, the number phi."""
-
-    mixture: GaussianMixture
-
-    @property
-    def given(self) -> pm.Model:
-        return self.model
-
-    def source_at(self, phi: FloatArray, like: Problem | None = None) -> ModelProblem:
-        return self._reader.read(like, int(phi[0]))
-
-    def natural(self, phi: FloatArray) -> list[FloatArray]:
-        return list(phi.T)
-
-    @cached_property
-    def certified_values(self) -> tuple[FloatArray, FloatArray]:
-        """All components and their prior weights."""
-        weights = self.mixture.weights
-        possible = np.flatnonzero(weights)
-        return possible[:, None].astype(np.float64), weights[possible]
-
-    @cached_property
-    def conditional(self) -> Conditional:
-        first = self.source_at(self.certified_values[0][0]).problem
-        return self.listed(lambda phi: self.source_at(phi, first).problem)
-
-    @property
-    def names(self) -> list[str]:
-        return [f"{self.mixture.name}_component"]
-
-    labels = names
-
-
 def read_model(model: pm.Model) -> ModelProblem | HyperModel:
     """Read the problem of a model, or, where EP cannot fit it directly, its problem given some of its variables.
 
@@ -217,8 +173,6 @@ def read_model(model: pm.Model) -> ModelProblem | HyperModel:
     local = local_scales(model, scores)
     others = [rv for rv in model.free_RVs if not is_normal(model, rv) and rv not in local]
     hyper = {rv for rv in others if _acts_on_others(model, rv, scores)}
-    if mixtures := gaussian_mixtures(model):
-        return _of_components(model, list(mixtures.values()), hyper)
     refusal: NotLinearGaussianError | None = None
     try:
         return _given(model, hyper) if hyper else problem_of(model)
@@ -231,20 +185,6 @@ def read_model(model: pm.Model) -> ModelProblem | HyperModel:
             except NotLinearGaussianError:
                 continue
     raise refusal
-
-
-def _of_components(model: pm.Model, mixtures: list[GaussianMixture], hyper: set[Variable]) -> MixtureModel:
-    """Return the model given the component of its mixture; refuse one that cannot be read."""
-    others = [each.name for each in mixtures[1:]] + [rv.name for rv in hyper]
-    if others:
-        raise refuse(
-            f"the prior of {mixtures[0].name} is a mixture of Gaussians, and so is, or has a prior of its own, "
-            f"{', '.join(others)}",
-            f"Fix {', '.join(others)}, use one variable for all coefficients, or pm.sample(step=pac.TemperingSMC()).",
-        )
-    found = MixtureModel(model, (), flat_variables(model).part([]), mixtures[0])
-    assert found.conditional.dimension == 1  # the trial
-    return found
 
 
 def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
@@ -330,7 +270,7 @@ class MixturePosterior(ByCovariance):
     def _joined(self, coefficients: list[FloatArray]) -> FloatArray:
         """Join hyper-parameters and coefficients of each component, shape (K, D)."""
         found = np.empty((len(coefficients), self.inner.size + self.outer.size))
-        found[:, self.outer] = self.nested.phi[:, : self.outer.size]  # numbers of components are no variables
+        found[:, self.outer] = self.nested.phi
         found[:, self.inner] = coefficients
         return found
 
@@ -429,12 +369,12 @@ class NestedApproximation(EPApproximation):
     @cached_property
     def posterior(self) -> Any:
         """Mean and covariance of all free variables."""
-        parts, inner = self.source.parts, self._given
+        parts, inner = self.source.parts, self.hyper.source_at(self.nested.phi[0])
         everything = np.arange(self.source.layout.dimension)
         return MixturePosterior(
             self.nested,
             np.concatenate([everything[parts[name]] for name in inner.names]),
-            np.concatenate([everything[:0], *(everything[parts[rv.name]] for rv in self.hyper.hyper)]),
+            np.concatenate([everything[parts[rv.name]] for rv in self.hyper.hyper]),
         )
 
     @property
@@ -456,14 +396,11 @@ class NestedApproximation(EPApproximation):
     @cached_property
     def evidence(self) -> LogEvidence:
         """Log evidence of the whole model by importance weights, with their error; EP's own, NaN, where these fail."""
-        try:
-            log_weights, pareto_k = pareto_smooth(self._draw(DRAWS, np.random.default_rng(SEED), weighted=True)[2])
-        except UnsupportedError:
-            pareto_k = np.inf
-        if not (self.converged and pareto_k <= LARGEST_K):
-            return replace(combine(self.log_evidence, np.nan), agree=self.converged)
-        estimate, error = log_mean(log_weights)
-        return combine(estimate, error**2)
+        found = None
+        if self.converged:
+            with suppress(UnsupportedError):
+                found = corrected_evidence(self._draw(DRAWS, np.random.default_rng(SEED), weighted=True)[2])
+        return replace(combine(self.log_evidence, np.nan), agree=self.converged) if found is None else found
 
     @property
     def mean_risk(self) -> Estimate:
@@ -497,10 +434,6 @@ class NestedApproximation(EPApproximation):
         evidence = [each.log_evidence + each.problem.absorbed for each in self.nested.fits]
         return xr.Dataset({**found, "weight": ("point", self.nested.weights), "log_evidence": ("point", evidence)})
 
-    @property
-    def _given(self) -> ModelProblem:
-        return self.hyper.source_at(self.nested.phi[0])
-
     def _draw(
         self, draws: int, rng: np.random.Generator, *, weighted: bool = False
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -516,11 +449,10 @@ class NestedApproximation(EPApproximation):
             inner = source.free_values(theta, rng)
             for name, part in zip(source.free.names, source.free.slices, strict=True):
                 values[rows[:, None], place[name]] = inner[:, part]
-        if outer := [k for value in self.hyper.layout.values for k in place[value.name]]:
-            dirac = any(each.dirac for each in self.source.independent)  # indicators are drawn at the model's own p
-            lattice = None if dirac else nested.lattice
-            phi = nested.phi[chosen] if lattice is None else lattice.draw(chosen, rng)
-            values[:, outer] = phi
+        dirac = any(each.dirac for each in self.source.independent)  # indicators are drawn at the model's own p
+        exact = dirac or nested.lattice is None
+        outer = [k for value in self.hyper.layout.values for k in place[value.name]]
+        values[:, outer] = nested.phi[chosen] if exact else nested.lattice.draw(chosen, rng)
         return values, risk, log_weights
 
     @property
@@ -547,7 +479,7 @@ class NestedApproximation(EPApproximation):
             super().__repr__(),
             f"  hyper          {what} {', '.join(self.hyper.labels)}; {len(hyper['weight'])} points",
         ]
-        for rv in self.hyper.hyper:  # components of a mixture have no mean
+        for rv in self.hyper.hyper:
             mean = (hyper[rv.name] * hyper["weight"]).sum("point")
             sd = np.sqrt((hyper[rv.name] ** 2 * hyper["weight"]).sum("point") - mean**2)
             shown = zip(np.ravel(mean), np.ravel(sd), strict=True)
@@ -570,7 +502,7 @@ def certified_mixture(approx: NestedApproximation) -> KnownResult:
     A ValueError where EP converges at none of these values; some that it leaves out cost nothing but their weight.
     """
     hyper = approx.hyper
-    listed = hyper.listed(hyper.conditional.problem_at)
+    listed = hyper.listed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         nested = tune.integrate(replace(approx.density, conditional=listed, callback=None, points=[]))
@@ -606,7 +538,7 @@ def fit_nested(
             lambda point: bar.update(len(density.points), len(density.points) + 1, log_evidence=point.fit.log_evidence),
         )
         nested = tune.integrate(density) if how == "integrate" else tune.maximum(density)
-    flat = [] if conditional.values is not None else tune.flat_directions(conditional.problem_at, nested.mode.phi)[0]
+    flat = tune.flat_directions(conditional.problem_at, nested.mode.phi)[0]
     said = tuple(dict.fromkeys(hyper.describe(direction) for direction in flat))
     for each in said:
         logger.info("The data cannot move %s: no ranking depends on it, and its posterior is its prior.", each)

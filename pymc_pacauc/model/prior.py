@@ -56,7 +56,6 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Table, default_inclusion_probability, tabulate
 from pymc_pacauc.problem.scores import GaussianPrior
 from pymc_pacauc.smc.coordinates import positive_factor
-from pymc_pacauc.tune.nested import NEGLIGIBLE
 
 Tables = tuple[list[Table], NDArray[np.intp]]  # of densities, and which of them each coefficient has
 
@@ -72,28 +71,18 @@ class GaussianPriorReader:
         rvs = [model.values_to_rvs[value] for value in layout.values]
         above = [set(rvs) & set(ancestors(rv.owner.inputs)) for rv in rvs]
         order = sorted(range(len(rvs)), key=lambda i: len(above[i]))  # each after those that it depends on
-        self._mixtures = mixtures = gaussian_mixtures(model)
         self._conditionals = []
         for i in order:
             parents = [k for k, other in enumerate(rvs) if other in above[i]]
             given, part = [rvs[k] for k in parents], layout.part([*parents, i])
             as_written = all(model.rvs_to_transforms[v] is None for v in (rvs[i], *given))
-            if as_written and (is_normal(model, rvs[i]) or rvs[i] in mixtures):
-                read = _written(rvs[i], mixtures.get(rvs[i]), given, part)
-            else:
-                read = _by_gradient(model, rvs[i], part)
+            written = as_written and is_normal(model, rvs[i])
+            read = _written(rvs[i], given, part) if written else _by_gradient(model, rvs[i], part)
             self._conditionals.append((layout.places([i]), layout.places(parents), read))
 
-    def __call__(self, component: int | None) -> tuple[FloatArray, FloatArray]:
-        """Read mean and factor, given the component of a mixture of Gaussians, if there is one."""
+    def __call__(self) -> tuple[FloatArray, FloatArray]:
         d = self._layout.dimension
-        if self._mixtures and component is None:
-            raise refuse(
-                f"the prior of {names_of(self._mixtures)} is a mixture of Gaussians, which only "
-                "pm.fit(method=pac.EP()) fits",
-                "Use pm.sample(step=pac.TemperingSMC()), or write a pm.MvNormal with the moments of the mixture.",
-            )
-        found = [(places, parents, *read(component or 0)) for places, parents, read in self._conditionals]
+        found = [(places, parents, *read()) for places, parents, read in self._conditionals]
         mean = np.zeros(d)
         if all(own.ndim == 1 and not parents.size for _, parents, _, _, own in found):
             factor = np.empty(d)
@@ -114,31 +103,26 @@ def _lower(factor: FloatArray) -> FloatArray:
     return np.ascontiguousarray(triangle * np.sign(np.diagonal(triangle)))
 
 
-# Offset and slopes of the mean in the parents, and own factor or standard deviations, given the component of a mixture
-_Conditional = Callable[[int], tuple[FloatArray, FloatArray, FloatArray]]
+# Offset and slopes of the mean in the parents, and own factor or standard deviations
+_Conditional = Callable[[], tuple[FloatArray, FloatArray, FloatArray]]
 
 
-def _written(
-    rv: Variable, mixture: GaussianMixture | None, parents: list[Variable], layout: FlatVariables
-) -> _Conditional:
-    """Read a Normal or MvNormal, or a mixture of these, by its parameters: no covariance is inverted."""
+def _written(rv: Variable, parents: list[Variable], layout: FlatVariables) -> _Conditional:
+    """Read a Normal or MvNormal by its parameters: no covariance is inverted."""
     *shapes, shape = layout.shapes
-    graphs = []
-    for written in (rv,) if mixture is None else mixture.parts:
-        mean, spread = written.owner.op.dist_params(written.owner)
-        if not is_known([spread]):
-            raise refuse(f"the prior of {rv.name} is not Gaussian: its spread depends on other variables")
-        graphs.append(((mean + np.zeros(shape)).ravel(), spread, isinstance(written.owner.op, MvNormalRV)))
+    mean, spread = rv.owner.op.dist_params(rv.owner)
+    if not is_known([spread]):
+        raise refuse(f"the prior of {rv.name} is not Gaussian: its spread depends on other variables")
+    mean = (mean + np.zeros(shape)).ravel()
 
-    def read(component: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        mean, spread, joint = graphs[0 if mixture is None else component]
+    def read() -> tuple[FloatArray, FloatArray, FloatArray]:
         try:
             offset, slope = read_affine(mean, parents, shapes)
         except Unreadable:
             reason = f"its mean is not affine in {names_of(parents)}"
             raise refuse(f"the prior of {rv.name} is not Gaussian: {reason}") from None
         value = np.asarray(evaluate([spread])[0], dtype=np.float64)
-        if joint:
+        if isinstance(rv.owner.op, MvNormalRV):
             each = np.broadcast_to(value, (*shape, shape[-1])).reshape(-1, shape[-1], shape[-1])
             return offset, slope, linalg.block_diag(*(_stabilised_factor(rv.name, one) for one in each))
         sd = np.broadcast_to(value, shape).ravel()
@@ -159,7 +143,7 @@ def _by_gradient(model: pm.Model, rv: Variable, layout: FlatVariables) -> _Condi
     gradient = pytensor.grad(model.logp([rv]), layout.values[-1], disconnected_inputs="ignore").ravel()
     function, d, start = None if never else layout.function([gradient]), layout.dimension, layout.slices[-1].start
 
-    def read(component: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def read() -> tuple[FloatArray, FloatArray, FloatArray]:
         if function is None:
             raise not_gaussian
         at_zero, change = affine_map(function, d)
@@ -178,37 +162,6 @@ def _by_gradient(model: pm.Model, rv: Variable, layout: FlatVariables) -> _Condi
         return covariance @ at_zero, change[:start] @ covariance, np.linalg.cholesky(covariance)
 
     return read
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianMixture:
-    """The prior of a variable that is a mixture of multivariate normals of known parameters."""
-
-    name: str
-    shares: Variable
-    parts: tuple[Variable, ...]
-
-    @property
-    def weights(self) -> FloatArray:
-        """Shape (K,)."""
-        return np.asarray(evaluate([self.shares])[0], dtype=np.float64)
-
-
-def gaussian_mixtures(model: pm.Model) -> dict[Variable, GaussianMixture]:
-    """Find the variables that are mixtures of several MvNormals, such as those of :func:`prior_from`."""
-    found = {}
-    for rv in model.free_RVs:
-        if not isinstance(rv.owner.op, MixtureRV) or model.rvs_to_transforms[rv] is not None:
-            continue
-        shares, *parts = (v for v in rv.owner.inputs if isinstance(v.type, TensorType))
-        joint = all(isinstance(getattr(v.owner, "op", None), MvNormalRV) and v.type.ndim == 1 for v in parts)
-        if (
-            len(parts) > 1
-            and joint
-            and is_known([shares, *(v for part in parts for v in part.owner.op.dist_params(part.owner))])
-        ):
-            found[rv] = GaussianMixture(rv.name, shares, tuple(parts))
-    return found
 
 
 def is_normal(model: pm.Model, rv: Variable) -> bool:
@@ -414,16 +367,15 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
     Returns
     -------
     Variable
-        A Normal or MvNormal, or a Mixture of MvNormals where hyper-parameters were integrated, with the dims of the old
-        variable where the new model has them. A matrix of coefficients is a Deterministic of a flat MvNormal,
-        ``{name}_flat``.
+        A Normal or MvNormal with the dims of the old variable where the new model has them. A matrix of coefficients
+        is a Deterministic of a flat MvNormal, ``{name}_flat``.
 
     Raises
     ------
     TypeError
         If ``approx`` is not a result of ``pm.fit(method=pac.EP())``.
     ValueError
-        If ``name`` is no variable of ``approx``, or its posterior has a sign, a range or a spike.
+        If ``name`` is no variable of ``approx`` or a hyper-parameter, or its posterior has a sign, a range or a spike.
 
     See Also
     --------
@@ -431,7 +383,8 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
 
     Notes
     -----
-    The Gaussian is EP's ``approx.q``, which has the direction of the coefficients right. Pairs of one row of the
+    The Gaussian has the moments of ``approx.q``, which has the direction of the coefficients right; where
+    hyper-parameters were integrated, those of the whole mixture. Pairs of one row of the
     earlier data and one of the new data are not compared: ``docs/concepts/priors.md`` says what that loses.
 
     Examples
@@ -452,23 +405,19 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
     """
     approx = opened(approx)
     shape = _shape_handed_on(approx, name)
-    kept = [each for each in approx.components(name) if each[0] >= NEGLIGIBLE]
+    part = approx.source.parts[name]
+    mean, covariance = approx.q.mean[part], approx.q.covariance[part, part]
     model, new = pm.modelcontext(model), as_name or name
     lengths = {dim: int(length.eval()) for dim, length in model.dim_lengths.items()}
     dims = approx.model.named_vars_to_dims.get(name)
     dims = dims if dims is not None and [lengths.get(dim) for dim in dims] == list(shape) else None
     with model:
-        if not shape and len(kept) == 1:
-            return pm.Normal(new, kept[0][1][0], float(np.sqrt(kept[0][2][0, 0])))
-        place = {"dims": dims} if dims is not None and len(shape) == 1 else {}
-        label = new if len(shape) == 1 else f"{new}_flat"
-        if len(kept) == 1:
-            variable = pm.MvNormal(label, kept[0][1], chol=np.linalg.cholesky(kept[0][2]), **place)
-        else:
-            parts = [pm.MvNormal.dist(mean, chol=np.linalg.cholesky(covariance)) for _, mean, covariance in kept]
-            weights = np.array([weight for weight, _, _ in kept])
-            variable = pm.Mixture(label, w=weights / weights.sum(), comp_dists=parts, **place)
-        return variable if len(shape) == 1 else pm.Deterministic(new, variable.reshape(shape), dims=dims)
+        if not shape:
+            return pm.Normal(new, mean[0], float(np.sqrt(covariance[0, 0])))
+        if len(shape) == 1:
+            return pm.MvNormal(new, mean, chol=np.linalg.cholesky(covariance), dims=dims)
+        flat = pm.MvNormal(f"{new}_flat", mean, chol=np.linalg.cholesky(covariance))
+        return pm.Deterministic(new, flat.reshape(shape), dims=dims)
 
 
 def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
@@ -479,11 +428,16 @@ def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
             f"approx must be the result of pm.fit(method=pac.EP()); got {type(approx).__name__}. For draws write the "
             "prior yourself: pm.MvNormal(name, mean of the draws, their covariance)."
         )
-    if name not in source.parts:
-        raise ValueError(f"approx has no variable {name!r}; it has {', '.join(source.names)}.")
+    hyper = approx.hyper.names if hasattr(approx, "hyper") else []
+    known = [each for each in source.names if each not in hyper]
+    if name not in known:
+        raise ValueError(
+            f"approx has no coefficients {name!r}; it has {', '.join(known)}. (For a hyper-parameter write a prior "
+            "with the moments of approx.hyper_posterior.)"
+        )
     prior = next((each for each in source.independent if each.name == name), None)
     bounded = prior is not None and approx.model.rvs_to_transforms.get(approx.model[name]) is not None
-    if bounded or prior in source.sparse or name in approx._given.transformed:
+    if bounded or prior in source.sparse or name in source.transformed:
         raise ValueError(
             f"The posterior of {name} has a sign, a range, a spike or a sum of zero, which a Gaussian prior cannot "
             "represent. Fit all batches together, or give the variable a prior that is positive everywhere."

@@ -147,16 +147,13 @@ class ProblemReader:
         """Whether what ``like`` holds depends on some variables."""
         return bool(set(variables) & set(ancestors([term.potential for term in self._terms], blockers=self._variables)))
 
-    def read(self, like: Problem | None = None, component: int | None = None) -> ModelProblem:
-        """Read the problem, given the ``component`` of a variable whose prior is a mixture of Gaussians.
-
-        Scores, pairs and gamma are those of ``like`` where they are known to be the same.
-        """
+    def read(self, like: Problem | None = None) -> ModelProblem:
+        """Read the problem; scores, pairs and gamma are those of ``like`` where they are known to be the same."""
         model, layout, terms = self._model, self._layout, self._terms
         offset, slope = self._affine(self._scores, "scores") if like is None else (like.offset, like.X.T)
         observed = [self._observation(rv, mean) for rv, mean in self._observed]
         pairs, gamma = joined_pairs(terms) if like is None else (like.pairs, like.gamma)
-        prior, sites = self._read_prior(component)
+        prior, sites = self._read_prior()
         if observed and sites is not None:
             raise refuse("beside priors that are not Gaussian, it has a likelihood")
         absorbed = 0.0
@@ -169,12 +166,12 @@ class ProblemReader:
         problem = replace(problem, sites=sites, absorbed=absorbed)
         return ModelProblem(model, problem, self._variables, layout, self._independent, self._free, HeldData.of(model))
 
-    def _read_prior(self, component: int | None) -> tuple[GaussianPrior, PriorSites | None]:
+    def _read_prior(self) -> tuple[GaussianPrior, PriorSites | None]:
         """Read the Gaussian prior of theta, and the priors of coefficients relative to it that are not Gaussian."""
         layout, d = self._layout, self._layout.dimension
         mean, factor = np.zeros(d), np.ones(d)
         places = layout.places(self._gaussian)
-        mean[places], found = self._prior(component)
+        mean[places], found = self._prior()
         if not self._independent:
             return GaussianPrior(mean, found), None
         if found.ndim > 1:

@@ -176,17 +176,22 @@ class Draws:
 LARGEST_K = 0.7  # Pareto shape beyond which weighted averages are unreliable: Vehtari et al. (2024), arXiv:1507.02646
 
 
-def corrected_evidence(fit: Any, posterior: Any) -> LogEvidence:
-    """Compute log Z by the importance weights of ``posterior``, with its error; EP's own if they are not reliable."""
+def corrected_evidence(log_weights: NDArray[np.float64]) -> LogEvidence | None:
+    """Compute log Z by importance weights, with its error; None where these are not reliable."""
     from pymc_pacauc.model.compat import pareto_smooth  # ArviZ, which need not be imported with every model
 
+    log_weights, pareto_k = pareto_smooth(log_weights)
+    if pareto_k > LARGEST_K:
+        return None
+    estimate, error = log_mean(log_weights)
+    return combine(estimate, error**2)
+
+
+def evidence_of_fit(fit: Any, posterior: Any) -> LogEvidence:
+    """Compute log Z by the importance weights of ``posterior``, with its error; EP's own if they are not reliable."""
     log_weights = getattr(posterior, "log_weights", None)
-    if log_weights is not None and fit.converged:
-        log_weights, pareto_k = pareto_smooth(log_weights)
-        if pareto_k <= LARGEST_K:
-            estimate, error = log_mean(log_weights)
-            return combine(estimate, error**2)
-    return ArrayResult(fit).evidence
+    found = None if log_weights is None or not fit.converged else corrected_evidence(log_weights)
+    return ArrayResult(fit).evidence if found is None else found
 
 
 class CorrectedResult(ArrayResult):
@@ -194,7 +199,7 @@ class CorrectedResult(ArrayResult):
 
     @cached_property
     def evidence(self) -> LogEvidence:
-        return corrected_evidence(self.fit, self.fit.corrected)
+        return evidence_of_fit(self.fit, self.fit.corrected)
 
 
 def opened(result: Any) -> Any:

@@ -162,8 +162,9 @@ def _by_class(found: list[GraphScores]) -> GraphScores:
 def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | None) -> GraphScores:
     named = {v: v.name for v in model.deterministics}
     name = named.get(scores) or next((named[v] for v in getattr(scores.owner, "inputs", ()) if v in named), "")
-    used = set(ancestors([scores]))
-    free = [v for v in (model.free_RVs if variables is None else variables) if v in used]
+    among = model.free_RVs if variables is None else variables
+    met = set(ancestors([scores], blockers=among))  # not the variables that only priors of others depend on
+    free = [v for v in among if v in met]
     rows, function = _by_rows(model, scores, free)
     if function.refusal:
         return replace(function, name=name)

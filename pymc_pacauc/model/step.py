@@ -58,8 +58,8 @@ NUMBERS = (
     *(*OF_STAGE, *OF_PARTICLE, "expected_risk", "expected_risk_variance", "particle_ess", "progress"),
     *(f"path_{field.name}" for field in fields(Stage)),
 )
+# In the progress bar: title of the column, and format
 SHOWN = {"progress": ("Gamma", ":.0%"), "stage": ("Stage", ""), "particle_ess": ("ESS", ":.0f")}
-SHOWN["acceptance_rate"] = ("Accepted", ":.2f")  # in the progress bar: title of the column and format
 STAGES_KEPT = 32  # of which a draw stores a particle; doubled, at_gamma finds stages half as far, in twice the memory
 
 
@@ -194,9 +194,7 @@ class TemperingSMC(BlockedStep):
         self._keep = bool(keep_particles)
         # Array-valued stats: NumPy turns a sub-array type into trailing dimensions.
         arrays: dict[str, Any] = {STAT: (np.uint8, self._score_function[0][STAT].shape)}
-        if self._keep:
-            arrays["path_particles"] = np.float64, (STAGES_KEPT, self._target.coefficients)
-            arrays |= dict.fromkeys(("path_tilt", "path_kept_gamma"), (np.float64, (STAGES_KEPT,)))
+        arrays |= {name: (np.float64, value.shape) for name, value in self._kept_stats(None).items()}
         self.stats_dtypes_shapes = self.stats_dtypes_shapes | {k: (np.dtype(v), []) for k, v in arrays.items()}
         self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
         self._reset()
@@ -267,15 +265,11 @@ class TemperingSMC(BlockedStep):
     def _interrupted(self) -> str:
         """Say what an interruption loses."""
         if self._finished:
-            return (
-                f"TemperingSMC: interrupted after {self._handed_out} draws of this chain, which are valid; "
-                "only those still to come are lost."
-            )
+            return f"TemperingSMC: interrupted after {self._handed_out} draws of this chain, which are valid."
         reached = 0.0 if self._state is None else self._state.temperature / self._path.end
         return (
-            f"TemperingSMC: interrupted {reached:.0%} of the way to the posterior: this chain has no draws yet, and "
-            "its particles, which are not from the posterior, are lost. Start again; fewer particles, or a start from "
-            "a fit (start=), take less time."
+            f"TemperingSMC: interrupted {reached:.0%} of the way to the posterior: this chain has no draws. Start "
+            "again; fewer particles, or a start from a fit (start=), take less time."
         )
 
     @property
@@ -339,12 +333,12 @@ class TemperingSMC(BlockedStep):
         if draw == 0 and self._warnings:
             message = "TemperingSMC: " + " ".join(self._warnings)
             stats["warning"] = SamplerWarning(WarningType.CONVERGENCE, message, "warn")
-        if self._keep:
-            stats |= self._kept_stats(draw)
-        return stats
+        return stats | self._kept_stats(draw)
 
     def _kept_stats(self, draw: int | None) -> dict[str, Any]:
         """Return the draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
+        if not self._keep:
+            return {}
         particles = np.full((STAGES_KEPT, self._target.coefficients), np.nan)
         tilts, gammas = np.full(STAGES_KEPT, np.nan), np.full(STAGES_KEPT, np.nan)
         if draw is not None:
@@ -393,27 +387,23 @@ class TemperingSMC(BlockedStep):
 
 def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
     """Return the model's value variables; refuse a choice of some of them."""
-    discrete = [v.name for v in model.free_RVs if v.dtype in discrete_types]
-    if discrete:
+    if discrete := [v.name for v in model.free_RVs if v.dtype in discrete_types]:
         raise ValueError(
             f"TemperingSMC moves continuous variables; {', '.join(discrete)} are discrete. "
             "Marginalise them, or use a continuous prior such as pac.SpikeSlab."
         )
-    without = [v.name for v in model.free_RVs if not _has_density(v)]
-    if without:
+    if without := [v.name for v in model.free_RVs if not _has_density(v)]:
         raise ValueError(
             f"TemperingSMC needs a prior with a density, and the log-density of {', '.join(without)} does not depend "
             "on its value: replace improper distributions (pm.Flat) by proper ones. Variables with a step method of "
             "their own (trees of pymc_bart) are sampled by pm.sample() without step=."
         )
-    if chosen is not None:
-        given = set(get_value_vars_from_user_vars(chosen, model))
-        missing = [v.name for v in model.value_vars if v not in given]
-        if missing:
-            raise ValueError(
-                "vars must be all free variables of the model, because TemperingSMC weights whole points; missing: "
-                f"{', '.join(missing)}. Call pm.sample(step=pac.TemperingSMC()) inside `with model:`."
-            )
+    given = model.value_vars if chosen is None else get_value_vars_from_user_vars(chosen, model)
+    if missing := [v.name for v in model.value_vars if v not in given]:
+        raise ValueError(
+            "vars must be all free variables of the model, because TemperingSMC weights whole points; missing: "
+            f"{', '.join(missing)}. Call pm.sample(step=pac.TemperingSMC()) inside `with model:`."
+        )
     return list(model.value_vars)
 
 

@@ -67,8 +67,7 @@ MOST_POINTS = 300
 # Quasi-random points per hyper-parameter and round: twice as many halve the error, at twice the time. And values in a
 # certificate: twice as many cost at most 0.7 nats more.
 POINTS = 32
-# Total weight of the points that are dropped from a mixture, and weight of a component that a prior made of one lacks;
-# ten times more, and tails are 0.1 % lighter.
+# Total weight of the points that are dropped from a mixture; ten times more, and tails are 0.1 % lighter.
 NEGLIGIBLE = 1e-4
 
 NOWHERE = (
@@ -90,7 +89,7 @@ class Conditional:
     centre, scale : ndarray, shape (k,)
         About the middle and the standard deviation of the prior.
     values : ndarray, shape (K, k), optional
-        All values that phi can have, where it is discrete; ``log_prior`` are then the logarithms of their masses.
+        All values that phi can have; ``log_prior`` are then the logarithms of their masses.
     gradient : callable, optional
         ``Point -> d log Z / d phi``, shape (k,), where there is a formula of its own.
     """
@@ -368,8 +367,7 @@ def integrate(density: Density) -> NestedFit:
 
 def maximum(density: Density) -> NestedFit:
     """Find the mode of prior x Z, as a mixture of one point; the evidence is that given the mode."""
-    listed = density.conditional.values is not None
-    mode = _listed(density).mode if listed else find_mode(density, slope=0.01).best
+    mode = find_mode(density, slope=0.01).best
     log_evidence = mode.fit.log_evidence + mode.fit.problem.absorbed
     return NestedFit(mode.phi[None], np.ones(1), (mode.fit,), mode, log_evidence, density.failed)
 
@@ -392,7 +390,7 @@ def _axes(density: Density, mode: Point) -> FloatArray:
 
 
 def _listed(density: Density) -> NestedFit:
-    """Evaluate all values of discrete hyper-parameters."""
+    """Evaluate all values that phi can have."""
     assert density.conditional.values is not None
     points = [density.at(phi) for phi in density.conditional.values]
     best = max(points, key=DENSITY)

@@ -15,12 +15,14 @@ def test_number_of_sweeps_is_bounded_by_n(model):
     assert "NOT CONVERGED" in str(approx)
 
 
-def test_refine_goes_on(model):
+def test_a_fit_goes_on_from_another(model):
     with model:
-        inference = pac.EP()
         with pytest.warns(ConvergenceWarning):
-            inference.fit(3, progressbar=False)
-        assert inference.refine(100, progressbar=False).converged
+            first = pm.fit(3, method=pac.EP(), progressbar=False)
+        again = pm.fit(method=pac.EP(start=first), progressbar=False)
+        anew = pm.fit(method=pac.EP(), progressbar=False)
+    assert again.converged
+    assert again.sweeps < anew.sweeps
 
 
 def test_model_argument(model):

@@ -8,7 +8,6 @@ from scipy.special import logsumexp
 
 import pymc_pacauc as pac
 from pymc_pacauc.model.prior import log_mixture_of_normals
-from pymc_pacauc.tune.nested import NEGLIGIBLE
 
 rng = np.random.default_rng(5)
 X = rng.normal(size=(120, 3))
@@ -73,65 +72,32 @@ def mixture():
         return pm.fit(method=pac.EP(), progressbar=False)
 
 
-def test_where_hyper_parameters_were_integrated_the_prior_is_their_mixture(mixture):
+def test_where_hyper_parameters_were_integrated_the_prior_has_the_moments_of_their_mixture(mixture):
     part = mixture.source.parts["theta"]
-    mean, covariance = mixture.q.mean[part], mixture.q.covariance[part, part]
-    parts = mixture.components("theta")
-    weights = np.array([weight for weight, _, _ in parts])
-    assert len(parts) > 3
-    np.testing.assert_allclose(sum(w * m for w, m, _ in parts), mean)
-    spread = sum(w * (c + np.outer(m - mean, m - mean)) for w, m, c in parts)
-    np.testing.assert_allclose(spread, covariance)
     with pm.Model(coords=COORDS) as model:
-        theta = pac.prior_from(mixture, "theta")
-    assert model.named_vars_to_dims["theta"] == ("covariate",)
-    kept = [stats.multivariate_normal(m, c) for w, m, c in parts if w >= NEGLIGIBLE]
-    heavy = weights[weights >= NEGLIGIBLE] / weights[weights >= NEGLIGIBLE].sum()
-    at = mean + 0.3
-    expected = np.log(heavy @ np.array([each.pdf(at) for each in kept]))
-    assert float(pm.logp(theta, at).eval(mode="FAST_COMPILE")) == pytest.approx(expected)
-    with pm.Model(), pytest.raises(ValueError, match=r"s is a hyper-parameter.*use theta"):
-        pac.prior_from(mixture, "s")
-
-
-def test_a_mixture_is_fitted_component_by_component(mixture):
-    """Against the prior's draws weighted by the exact likelihood."""
-    with pm.Model(coords=COORDS):
         theta = pac.prior_from(mixture, "theta")
         pac.AUCPotential("auc", X[60:] @ theta, y[60:], gamma=40.0)
         today = pm.fit(method=pac.EP(), progressbar=False)
-    parts = [part for part in mixture.components("theta") if part[0] >= NEGLIGIBLE]
-    rng = np.random.default_rng(1)
-    drawn = [rng.multivariate_normal(mean, covariance, size=8000) for _, mean, covariance in parts]
-    share = np.repeat([weight for weight, _, _ in parts], 8000) / 8000
-    weights = share * np.exp(-40.0 * pac.arrays.linear_risk(np.concatenate(drawn), X[60:], y[60:]))
-    share, theta = weights.sum() / share.sum(), np.concatenate(drawn)
-    weights /= weights.sum()
-    mean = weights @ theta
-    sd = np.sqrt(weights @ (theta - mean) ** 2)
-    assert today.log_evidence == pytest.approx(np.log(share), abs=0.15)  # EP's own error
-    np.testing.assert_allclose(today.posterior.mean, mean, atol=0.05 * sd.min())
-    np.testing.assert_allclose(np.sqrt(today.posterior.variance), sd, rtol=0.05)
-    samples = today.sample(4000, random_seed=1)["posterior"]["theta"].values[0]
-    np.testing.assert_allclose(samples.mean(axis=0), mean, atol=0.08 * sd.max())
-    assert today.hyper_posterior["theta_component"].size > 3
-    assert np.isfinite(pac.certificate(today).auc)
-    assert len(today.components("theta")) > 3  # and on to the day after
+    assert model.named_vars_to_dims["theta"] == ("covariate",)
+    mean, covariance = (each.eval() for each in theta.owner.op.dist_params(theta.owner))
+    np.testing.assert_allclose(mean, mixture.q.mean[part])
+    np.testing.assert_allclose(covariance, mixture.q.covariance[part, part], atol=1e-12)
+    assert today.converged
+    with pm.Model(), pytest.raises(ValueError, match=r"no coefficients 's'; it has theta\..*hyper_posterior"):
+        pac.prior_from(mixture, "s")
 
 
-def test_mixtures_beside_hyper_parameters_are_refused(mixture):
-    with pm.Model(coords=COORDS) as model:
-        level = pm.Normal("level", 0.0, pm.HalfNormal("spread"), shape=2)
-        scores = X @ pac.prior_from(mixture, "theta") + level[np.arange(120) % 2]
-        pac.AUCPotential("auc", scores, y, gamma=40.0)
-        with pytest.raises(pac.results.NotLinearGaussianError, match="Fix spread"):
+def test_a_mixture_of_gaussians_is_refused_by_name():
+    parts = [pm.MvNormal.dist(np.full(3, at), np.eye(3)) for at in (0.0, 1.0)]
+    with pm.Model():
+        theta = pm.Mixture("theta", w=[0.5, 0.5], comp_dists=parts)
+        pac.AUCPotential("auc", X @ theta, y, gamma=40.0)
+        with pytest.raises(pac.results.NotLinearGaussianError, match=r"prior of theta is not Gaussian.*TemperingSMC"):
             pm.fit(method=pac.EP(), progressbar=False)
-    with pytest.raises(pac.results.NotLinearGaussianError, match=r"a mixture of Gaussians.*TemperingSMC"):
-        pac.select_gamma(model)
 
 
 def test_what_cannot_be_handed_on_is_refused(yesterday):
-    with pm.Model(), pytest.raises(ValueError, match="has no variable 'beta'; it has theta"):
+    with pm.Model(), pytest.raises(ValueError, match="has no coefficients 'beta'; it has theta"):
         pac.prior_from(yesterday, "beta")
     with pm.Model(), pytest.raises(TypeError, match=r"must be the result of pm\.fit"):
         pac.prior_from(yesterday.sample(10), "theta")

@@ -48,7 +48,7 @@ def test_every_linear_form(name, held, tmp_path):
         mean, sd = scored(path)
         np.testing.assert_allclose(mean, expected["mean"], **CLOSE)
         np.testing.assert_allclose(sd, expected["sd"], rtol=1e-9)
-    approx.export(path, covariance=False)
+    pac.export(approx, path, covariance=False)
     mean, sd = scored(path)
     np.testing.assert_allclose(mean, pac.predict_scores(approx, NEW, summary=True)["mean"], **CLOSE)
     assert sd is None

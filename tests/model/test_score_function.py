@@ -483,3 +483,25 @@ def test_any_affine_graph_is_predicted_as_it_is_written(scores, held):
             for t in theta
         ]
         np.testing.assert_allclose(found.values[0], truth, rtol=1e-9, atol=1e-9)
+
+
+def learned_horseshoe():
+    local = pm.HalfCauchy("local", 1.0, shape=D)
+    return pm.Normal("b", 0.0, pm.HalfNormal("tau", 0.5) * local, shape=D)
+
+
+@pytest.mark.parametrize(
+    "prior", [learned_horseshoe, lambda: pac.SpikeSlab("b", p=pm.Beta("p", 1.0, 1.0), shape=D)], ids=["horseshoe", "p"]
+)
+def test_draws_of_hyper_parameters_agree_with_their_model(prior):
+    """Variables that only priors depend on are no part of the score."""
+    with pm.Model() as model:
+        rows = pm.Data("X", X)
+        pac.AUCPotential("auc", rows @ prior() + rows[:, 0] * pm.Normal("a"), y, gamma=20.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    draws = approx.sample(50, random_seed=1)
+    expected = draws_of(draws) @ NEW.T + draws_of(draws, "a")[:, None] * NEW[:, 0]
+    for options in ({}, {"model": model}):
+        np.testing.assert_allclose(
+            pac.predict_scores(draws, NEW, **options).values[0], expected, rtol=1e-10, atol=1e-12
+        )

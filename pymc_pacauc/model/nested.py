@@ -22,6 +22,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 from scipy import special
@@ -42,6 +43,7 @@ from pymc_pacauc.model.graph import (
     entry_labels,
     evaluate,
     flat_variables,
+    read_affine,
 )
 from pymc_pacauc.model.prior import is_normal, local_scales
 from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of
@@ -229,11 +231,14 @@ def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bo
 
 
 def _adds(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
-    """Return whether the effect of a variable on the scores does not depend on the others."""
+    """Return whether scores are affine in a variable given the others, with slopes that do not depend on these."""
     free = model.free_RVs
     first, second = (dict(zip(free, _prior_draws(free, seed), strict=True)) for seed in (1, 2))
     mixed = {**second, rv: first[rv]}, {**first, rv: second[rv]}
+    others = {v: pt.constant(value, dtype=v.dtype) for v, value in first.items() if v is not rv}
     try:
+        for graph in graph_replace(scores, others, strict=False):  # a step (an indicator) may hide from two draws
+            read_affine(graph, [rv], [first[rv].shape])
         a, b, c, d = (np.concatenate(evaluate(scores, at)) for at in (first, second, *mixed))
     except Unreadable:
         return False

@@ -226,14 +226,15 @@ class TemperingSMC(BlockedStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Return the next draw with its statistics; PyMC calls this."""
         try:
-            return self._next(point)
+            found = self._next(point)
+            self._handed_out += not self.tune
+            return found
         except KeyboardInterrupt:
             logger.warning(self._interrupted())
             raise
 
     @raises_interrupts
     def _next(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-        """Return the next draw with its statistics; while tuning, run a stage and return ``point``."""
         if self.tune:
             if not self._finished:
                 self._run_stage()
@@ -241,9 +242,7 @@ class TemperingSMC(BlockedStep):
         draw = self._handed_out
         if draw % self._settings.particles == 0:
             self._hand_out()
-        found = {**point, **self._points[draw % self._settings.particles]}, [self._stats(draw)]
-        self._handed_out = draw + 1
-        return found
+        return {**point, **self._points[draw % self._settings.particles]}, [self._stats(draw)]
 
     def _run_stage(self) -> None:
         if self._state is None:

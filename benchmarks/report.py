@@ -35,7 +35,7 @@ SCRIPTS = {
     "survival": ("Censored times", []),
     "ordered": ("Ordered classes and strata", []),
     "weights_cost": ("What weights of pairs cost", []),
-    "hierarchy": ("Coefficients by stratum", []),
+    "hierarchy": ("Coefficients by stratum", ["--replicates", "40", "--smc", "0"]),
     "priors": ("Three priors", []),
     "processes": ("Gaussian processes at scale", ["latent", "whole", "hsgp", "lengthscales"]),
     "kernels": ("Kernel features", []),

@@ -171,7 +171,9 @@ def _whitened(model: pm.Model, rv: Variable) -> Variable:
     if not isinstance(rv.owner.op, MvNormalRV):
         return centred / spread
     factor = pt.linalg.cholesky(spread)
-    return pt.linalg.solve_triangular(factor, centred if rv.type.ndim == 1 else centred.T, lower=True).T
+    if rv.type.ndim == 1:
+        return pt.linalg.solve_triangular(factor, centred, lower=True)
+    return pt.linalg.solve_triangular(factor, centred[..., None], lower=True)[..., 0]
 
 
 def _mode() -> Mode:

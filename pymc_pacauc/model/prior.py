@@ -185,7 +185,7 @@ def noncentred(model: pm.Model, rvs: list[Variable]) -> tuple[dict[Variable, Var
         mean, spread = graph_replace(list(op.dist_params(rv.owner)), written, strict=False)
         if isinstance(op, MvNormalRV):
             factor = pt.linalg.cholesky(spread)
-            noise = factor @ w if rv.type.ndim == 1 else w @ factor.mT
+            noise = factor @ w if rv.type.ndim == 1 else (factor @ w[..., None])[..., 0]  # factors may differ by row
         else:
             noise = spread * w
         written[rv] = rv.type.filter_variable(mean + noise, allow_convert=True) if rv.type.ndim == 0 else mean + noise

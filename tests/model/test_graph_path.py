@@ -6,7 +6,9 @@ import pytest
 from scipy import stats
 
 from pymc_pacauc.analysis.gamma_path import at_gamma, log_evidence
+from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.model.potential import AUCPotential
+from pymc_pacauc.smc.paths import Population
 from tests.model.test_step import GAMMA, sample
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
@@ -71,3 +73,21 @@ def test_models_without_one_gamma_temper_all_data():
     exact = stats.multivariate_normal(np.zeros(2), np.eye(2) + 1).logpdf([0.3, 1.2])
     assert abs(result.estimate - exact) < 3 * result.standard_error
     assert (idata["sample_stats"]["gamma"].values == 1.0).all()
+
+
+def test_rows_of_a_matrix_with_learned_correlations():
+    """Whitened coordinates are inverted, and densities differ by the factor's determinant for each row."""
+    rng = np.random.default_rng(3)
+    X, group = rng.normal(size=(30, 2)), np.arange(30) % 3
+    with pm.Model() as model:
+        chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=pm.HalfNormal.dist(1.0), compute_corr=True)
+        b = pm.MvNormal("b", pm.Normal("mu", shape=2), chol=chol, shape=(3, 2))
+        AUCPotential("auc", (X * b[group]).sum(axis=1), X[:, 0] > 0.2, gamma=GAMMA)
+    path = PyMCPath(model)
+    x = path.draw(20, rng)
+    energies = path.evaluate(x)
+    theta, risk = path.finish(Population(x, energies, np.arange(20)), rng)
+    np.testing.assert_allclose(path.x_of(theta), x, atol=1e-8)
+    log_determinant = theta[:, 0] + theta[:, 2]  # logarithms of the factor's diagonal
+    moved = energies.log_base + path.end * energies.log_tilt - 3.0 * log_determinant
+    np.testing.assert_allclose(path.log_density(theta, risk)[0], moved, rtol=1e-8)

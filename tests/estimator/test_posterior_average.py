@@ -63,12 +63,12 @@ def test_each_fold_is_averaged_by_the_weights_of_the_others():
     rng = np.random.default_rng(5)
     pairs = bipartite(np.arange(60) % 2)
     folds = np.stack([comparison_folds(pairs, 3, rng) for _ in range(2)])
-    held = rng.normal(size=(2, 2, 60)) + [[[0.0]], [[2.0]]] * (np.arange(60) % 2)  # the first part is noise
+    held = rng.normal(size=(2, 2, 60)) + [[[0.0]], [[1.0]]] * (np.arange(60) % 2)  # the first part is noise
     found = stacked_scores(held, folds, pairs)
     for repeat, fold in enumerate(folds):
         for k in range(3):
             weights = stacked_weights(held.mean(axis=1).T, pairs.among(fold != k))
-            assert weights[1] > weights[0]
+            assert weights[1] > 0.4  # 0.13 a priori
             np.testing.assert_allclose(found[repeat, fold == k], weights @ held[:, repeat, fold == k])
 
 

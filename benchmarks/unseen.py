@@ -14,7 +14,7 @@ rows), or with 5 % positives among 500. For each split: held-out AUC (concordanc
 classes) and CPU seconds of each method, one thread. The table has mean ranks over cells, and wins, ties and losses
 (more than 0.002 apart) of ours against the best linear and the best other peer of a cell, picked by the *other* splits.
 ``--corrupt`` multiplies one of a hundred cells, or two rows, of the training data by 100. ``--records`` names a file
-that keeps what was run: a later call runs only what it does not have.
+that keeps what was run: a later call runs only what it does not have, and with ``--recorded`` nothing.
 """
 
 import os
@@ -347,7 +347,7 @@ def run(given):
         for seed, (method, (linear, build)) in product(range(given.splits), fitted.items()):
             key = (kind, label, seed, method, given.corrupt)
             wanted.append(key)
-            if key in known:
+            if key in known or given.recorded:
                 continue
             train, target, test, truth = split(*load(name, kind), rows, share, seed)
             train = train if given.corrupt is None else corrupted(train, given.corrupt, seed)
@@ -361,10 +361,10 @@ def run(given):
                     value = 0.5  # a method that fails ranks nothing
             found = {"rows": size, "rare": share is not None, "linear": linear, "auc": value}
             known[key] = {**dict(zip(RECORD, key, strict=True)), **found, "seconds": process_time() - start}
-        if out:
+        if out and not given.recorded:
             out.write_text(json.dumps(list(known.values())))
         print(label, file=sys.stderr, flush=True)
-    return pd.DataFrame([known[key] for key in wanted])
+    return pd.DataFrame([known[key] for key in wanted if key in known])
 
 
 def table(records):
@@ -410,6 +410,7 @@ def main():
     parser.add_argument("--methods", nargs="*")
     parser.add_argument("--corrupt", choices=["cells", "rows"])
     parser.add_argument("--records")
+    parser.add_argument("--recorded", action="store_true", help="make tables of what the file of records has")
     table(run(parser.parse_args()))
 
 

@@ -372,7 +372,8 @@ def table(records):
         means = part.pivot_table(index="cell", columns="method", values="auc", aggfunc="mean")
         ranks = means.rank(axis=1, ascending=False).mean().sort_values()
         seconds = part.groupby("method")["seconds"].mean()
-        title = f"{kind}, {rows} rows{', 5 % positive' if rare else ''}, {len(means)} cells"
+        title = f"{kind}, {rows} rows{', 5 % positive' if rare else ''}, {len(means)} data sets"
+        title += f", {part['seed'].nunique()} splits"
         print(f"\n| {title} | mean rank | mean AUC | best linear peer: won, tied, lost | mean lead | best other peer |")
         print("|---|---:|---:|---|---:|---:|")
         for method, rank in ranks.items():

@@ -68,8 +68,8 @@ from pymc_pacauc.tune.coverage import calibrated_posterior, coverage_gamma
 from pymc_pacauc.tune.evidence import PriorChoice, choose_lengthscale, choose_prior
 
 PARTS = ("gaussian", "robust", "additive", "gp")  # of an average
-# Comparison's size (about half the rows of the smaller class to all of them) at which another part than the linear one
-# weighs half as much a priori. Doubled or halved, the AUC on unseen data is the same to 0.001.
+# Comparison's size, n+ n- / n, at which another part than the linear one weighs half as much a priori. Halved, the AUC
+# on unseen data is the same to 0.001.
 HALF_WEIGHT = 60.0
 # Standard deviations of a column, at most, from its mean to its farthest value. With no limit digits lose 0.003 in M
 # (benchmarks/multi_class.py): some pixels are blank but in a row or two. Doubled, they lose 0.0003.
@@ -380,9 +380,7 @@ def _fit_part(recipe: Recipe, rows: Rows, ahead: Sequence[gammas.GammaChoice] = 
     if recipe.prior in CHOSEN:
         recipe.tell(f"choosing the prior's {'smoothness' if recipe.prior == 'additive' else 'covariance'}")
         prior = choose_prior(problem, rows.X.shape[1], weights=rows.weights, n_jobs=recipe.n_jobs)
-    problem = replace(prior.problem, pairs=rows.pairs)
-    pilot = None if recipe.method == "vb" else prior.fit
-    found, choice = fit_at_gamma(recipe, rows, problem, tuning, prior.number, pilot, ahead)
+    found, choice = fit_at_gamma(recipe, rows, prior, tuning, ahead)
     if found is None:
         return None
     record = replace(
@@ -416,20 +414,14 @@ def _process_features(recipe: Recipe, design: FloatArray, tuning: Pairs, order: 
 
 
 def fit_at_gamma(
-    recipe: Recipe,
-    rows: Rows,
-    problem: problems.Problem,
-    tuning: Pairs,
-    priors: int,
-    pilot: Fit | None,
-    ahead: Sequence[gammas.GammaChoice] = (),
+    recipe: Recipe, rows: Rows, prior: PriorChoice, tuning: Pairs, ahead: Sequence[gammas.GammaChoice] = ()
 ) -> tuple[Fit | None, gammas.GammaChoice | None]:
     """Fit at the given or chosen gamma; return the fit, and the choice if folds made it.
 
-    Folds choose gamma by the pairs ``tuning``. A ``pilot``, a fit to these at any gamma, saves a fit. ``priors`` is the
-    number of priors that were compared, which a certificate counts. There is no fit if the choice is far behind one of
-    those ``ahead``.
+    Folds choose gamma by the pairs ``tuning``; the fit to these that chose the prior saves one. There is no fit if the
+    choice is far behind one of those ``ahead``.
     """
+    problem, pilot = replace(prior.problem, pairs=rows.pairs), None if recipe.method == "vb" else prior.fit
     gamma, shares, n_jobs = recipe.gamma, row_shares(problem.pairs), recipe.n_jobs
     method = "ep" if recipe.method == "smc" else recipe.method
     choice, start = None, None
@@ -439,7 +431,7 @@ def fit_at_gamma(
         along = [replace(problem, gamma=float(each)) for each in gammas.certificate_gammas(shares)]
         fits = list(fits_along(along, method, n_jobs=n_jobs))
         fits = [each for each in fits if each.converged] or fits
-        options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": rows.groups}
+        options: dict[str, Any] = {"selected_from": prior.number, "tuned_prior": "accept", "groups": rows.groups}
         return max(fits, key=lambda each: certificate(ArrayResult(each), **options).auc), None
     if gamma == "cv":
         number_of_folds = rows.folds if isinstance(rows.folds, int) else int(rows.folds.max()) + 1

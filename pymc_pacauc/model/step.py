@@ -270,8 +270,8 @@ class TemperingSMC(BlockedStep):
             return f"TemperingSMC: interrupted after {self._handed_out} draws of this chain, which are valid."
         reached = 0.0 if self._state is None else self._state.temperature / self._path.end
         return (
-            f"TemperingSMC: interrupted {reached:.0%} of the way to the posterior: this chain has no draws. Start "
-            "again; fewer particles, or a start from a fit (start=), take less time."
+            f"TemperingSMC: interrupted {reached:.0%} of the way to the posterior: this chain has no draws yet. "
+            "Start again; fewer particles, or a start from a fit (start=), take less time."
         )
 
     @property

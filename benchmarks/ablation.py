@@ -354,7 +354,7 @@ STRATEGIES = (
         "parts",
         "a start at fits of the independent parts",
         partial(replace, start="prior"),
-        lambda: [classes(300, 10, 6), classes(600, 30, 10)],
+        lambda: [classes(300, 10, 6), classes(300, 30, 10)],
     ),
     Strategy(
         "estimator",

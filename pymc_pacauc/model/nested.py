@@ -455,9 +455,9 @@ class NestedApproximation(EPApproximation):
             for name, part in zip(source.free.names, source.free.slices, strict=True):
                 values[rows[:, None], place[name]] = inner[:, part]
         dirac = any(each.dirac for each in self.source.independent)  # indicators are drawn at the model's own p
-        exact = dirac or nested.lattice is None
+        lattice = None if dirac else nested.lattice
         outer = [k for value in self.hyper.layout.values for k in place[value.name]]
-        values[:, outer] = nested.phi[chosen] if exact else nested.lattice.draw(chosen, rng)
+        values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, rng)
         return values, risk, log_weights
 
     @property

@@ -372,6 +372,7 @@ class Ranking:
 
     @classmethod
     def of(cls, score: FloatArray, mask: Mask) -> Ranking:
+        """Sort rows by their scores, (n,); ``mask`` says which of them are positive."""
         order = np.argsort(-score, kind="stable")
         ordered = score[order]
         last = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), ordered.size - 1)
@@ -564,9 +565,8 @@ def auc_interval(
     _check_over(over, len(rows.draws))
     if over == "rows":
         return delong(rows, new_rows)
-    values = aucs = rows.aucs
-    if over == "both":
-        values = _of_a_draw(aucs, rows, np.random.default_rng(random_seed))
+    aucs = rows.aucs
+    values = aucs if over == "posterior" else _of_a_draw(aucs, rows, np.random.default_rng(random_seed))
     return AUCInterval(float(aucs.mean()), *central_interval(values, ci_prob), float(values.std()), over, ci_prob)
 
 
@@ -711,6 +711,7 @@ def central_interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
 
 
 def _check_over(over: str, draws: int) -> None:
+    """Check what is uncertain, and that there are draws where the posterior is."""
     check_choice("over", over, ("rows", "posterior", "both"))
     if over != "rows" and draws < 2:
         raise ValueError(
@@ -720,6 +721,7 @@ def _check_over(over: str, draws: int) -> None:
 
 
 def _words(over: str) -> str:
+    """Say in words what an interval is over."""
     return {"posterior": "the posterior", "both": "rows and the posterior"}.get(over, over)
 
 

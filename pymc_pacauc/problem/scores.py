@@ -246,9 +246,9 @@ class LinearScores:
             raise ValueError('coordinates="features" needs scores that all have prior variance; one has none.')
         factor, order, rank, _ = linalg.lapack.dpstrf(covariance.T, tol=FEATURE_TOLERANCE * least, lower=1)
         if rank > LARGEST_SPECTRUM:
-            # The square of a diagonal entry is the largest variance left out before it. With 1000 rows of ten covariates
+            # The square of a diagonal entry is the largest variance left out before it. With 1000 rows of ten columns
             # means move by 0.016 posterior sd, log Z by 1e-4 nats per row, AUC by 2e-4, in a quarter of the time;
-            # at twice as much, 2e-2, they move twice as far.
+            # at 2e-2 they move twice as far.
             rank = int((np.diagonal(factor)[:rank] ** 2 > 1e-2 * least).sum())
         order = order.astype(np.intp) - 1
         features = np.empty((order.size, rank))

@@ -88,7 +88,7 @@ class TwoTails:
         return self.heavy.jitter
 
     def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        # From EP, d = 50 takes 1.5 times as long if all moves have heavy tails, DNA 1.2 times; a third: as long as a quarter
+        # If all moves have heavy tails, d = 50 takes 1.5 times as long from EP; a third of them: as long as a quarter.
         far = rng.random(len(x)) < 0.25
         proposed, correction = np.empty_like(x), np.empty(len(x))
         for some, move in ((far, self.heavy), (~far, self.heavy.around(20.0 + 2.0 * self.heavy.dimension))):

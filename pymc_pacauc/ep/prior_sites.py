@@ -630,7 +630,7 @@ def _iteration(
         if together:
             return replace(point, q=moved) if moved.proper(prior) else None
         # To 1/200 of the change of the pair sites: what is left is noise to the mixing
-        settled = settle(problem, moved, 0.005 * min(max(seen.change, tolerance), 0.1))
+        settled = settle(problem, moved, 0.005 * max(min(seen.change, 0.1), tolerance))
         if settled is None:
             return None
         return replace(settled, passes=point.passes + settled.passes, acted=point.acted + settled.acted)

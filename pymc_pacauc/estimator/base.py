@@ -48,7 +48,7 @@ YES_OR_NO = (True, False)
 CHOICES = {  # of the parameters of both estimators
     "prior": ("gaussian", "ridge", "spike_slab", "additive", "gp", "auto"),
     "method": (*METHODS, "smc"),
-    "gamma": ("cv", "certificate", "coverage", "default", "MA1", "MAinf"),
+    "gamma": ("cv", "certificate", "coverage", "default"),
     "standardize": YES_OR_NO,
     "calibration": ("auto", "sigmoid", "isotonic", None),
     "multi_class": ("ovo", "ordered"),
@@ -163,8 +163,6 @@ def checked_rows(sample_weight: Any, strata: Any, groups: Any, first: FloatArray
 class ScoreEstimator(BaseEstimator):
     """An estimator that holds ``scores_`` after the fit: one score with its posterior, or one for each class."""
 
-    scores_: tuple[Any, ...]
-
     def predict_interval(self, X: Any, ci_prob: float = 0.9) -> FloatArray:
         """Compute the central interval of each row's score, with calibrated spread.
 
@@ -199,9 +197,7 @@ class ScoreEstimator(BaseEstimator):
         check_probability("ci_prob", ci_prob)
         X = self._validate_rows(X)
         if len(self.scores_) > 1:
-            raise ValueError(
-                "predict_interval() is for one score; for several use scores_[k].posterior.interval(X, ci_prob)."
-            )
+            raise ValueError("predict_interval() is for one score; use scores_[k].posterior.interval(X, ci_prob).")
         return self.scores_[0].posterior.interval(X, ci_prob) - self.scores_[0].origin
 
     @property
@@ -308,10 +304,8 @@ class ScoreEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         if len(self.scores_) > 1:
-            raise ValueError(
-                f"export() is for one score; this estimator has one for each of {len(self.scores_)} classes: "
-                "AUCClassifier().fit(X, y == label).export(path)."
-            )
+            said = f"export() is for one score, and there is one for each of {len(self.scores_)} classes"
+            raise ValueError(f"{said}: AUCClassifier().fit(X, y == label).export(path).")
         posterior, names = self.scores_[0].posterior, self._feature_names()
         function = posterior.score_function(names)
         if not function.refusal:  # of columns that are centred and scaled

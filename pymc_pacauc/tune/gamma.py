@@ -141,12 +141,15 @@ class Candidate:
         Held-out AUC in each fold, shape (repeats, folds): of the mean score, and of a draw averaged over draws.
     change : float
         Relative change of the natural parameters in the last sweep of the worst fold; 0 where folds were refitted.
+    scores : array or None
+        Standardised scores of the rows by posteriors without their fold, shape (repeats, rows), where they are kept.
     """
 
     gamma: float
     auc: FloatArray
     expected_auc: FloatArray
     change: float
+    scores: FloatArray | None = None
 
     @property
     def reliable(self) -> bool:
@@ -165,7 +168,11 @@ def leave_out_folds(
         placed = problem.in_coordinates(plan.coordinates)
         return [FoldPaths(placed, fold, plan.power).leave_out for fold in assigned]
     assert whole is not None
-    return [partial(whole.leave_out, split_groups(problem.pairs, fold), n_jobs=1) for fold in assigned]
+    options: list[dict[str, Any]] = [
+        {"n_jobs": 1} if problem.sites is None else {"n_jobs": 1, "known": {}} for _ in assigned
+    ]
+    groups = (split_groups(problem.pairs, fold) for fold in assigned)
+    return [partial(whole.leave_out, each, **own) for each, own in zip(groups, options, strict=True)]
 
 
 def held_out(
@@ -186,8 +193,9 @@ def held_out(
     else:
         with ThreadPoolExecutor(min(len(left_out), cores() if n_jobs is None else n_jobs)) as pool:
             found = list(pool.map(one, left_out))
-    auc, expected = ([getattr(each, name) for each in found] for name in ("group_auc", "group_expected_auc"))
-    return Candidate(gamma, np.array(auc), np.array(expected), max(float(each.change.max()) for each in found))
+    names = ("group_auc", "group_expected_auc", "scores")
+    auc, expected, scores = (np.array([getattr(each, name) for each in found]) for name in names)
+    return Candidate(gamma, auc, expected, max(float(each.change.max()) for each in found), scores)
 
 
 @dataclass(frozen=True, eq=False)

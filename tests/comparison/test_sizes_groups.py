@@ -138,5 +138,5 @@ def test_what_groups_are_refused_for():
     groups = np.arange(60) // 3
     assert pac.certificate(found, groups=groups).groups == 20
     assert ", in 20 groups)" in repr(pac.certificate(found, groups=groups))
-    with pytest.raises(ValueError, match="not for groups of them"):
+    with pytest.raises(ValueError, match="for independent observations, not groups"):
         pac.certificate(found, groups=groups, bound="matchings")

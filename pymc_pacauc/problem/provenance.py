@@ -137,6 +137,11 @@ class Provenance:
         Provenance
             The record with ``groups`` and ``m_eff`` counted in groups.
 
+        Raises
+        ------
+        ValueError
+            If ``groups`` does not have one label for each observation, or a label is missing.
+
         See Also
         --------
         pymc_pacauc.certificate : Takes ``groups=`` and does this.

@@ -195,10 +195,10 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         classes, place = np.unique(y, return_inverse=True)
         leaves_out = self.calibration is not None or recipe.gamma == "cv"
         if classes.size < 2:
-            raise ValueError(f"y must have at least two classes; got one class only, {classes[0]!r}.")
+            raise ValueError(f"y must have at least two classes; got only one class, {classes[0]}.")
         if leaves_out and np.bincount(place).min() < 2:
             rare = classes[np.bincount(place).argmin()]
-            raise ValueError(f"y has only 1 member of class {rare!r}, and needs one to fit and one to leave out.")
+            raise ValueError(f"y has only 1 member of class {rare}, and needs one to fit and one to leave out.")
         if self.multi_class == "ordered" and classes.size > 2 and classes.dtype.kind not in "biuf":
             raise ValueError(
                 f'multi_class="ordered" needs numbers as labels, not {" < ".join(map(str, classes))} of the alphabet: '

@@ -43,7 +43,8 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #1c2733; background: #fff; m
        max-width: 72rem; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 p, ul { max-width: 46rem; } .soft, .facts span, figcaption { color: #5b6875; font-size: .9rem; }
-.facts, .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: 1rem; }
+.facts, .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: 1rem;
+       margin: 1rem 0; }
 .facts div { border: 1px solid #dfe4ea; border-radius: .5rem; padding: .6rem .8rem; }
 .facts b { display: block; font-size: 1.25rem; }
 .figures { grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
@@ -325,7 +326,7 @@ def _side_by_side(drawings: Sequence[str]) -> str:
 def _table(heading: str, said: str, table: pd.DataFrame, form: str = ".3f") -> str:
     """Write a heading, a paragraph and a table; ``form`` is the format of its numbers."""
     cells = table.to_html(border=0, na_rep="-", float_format=f"{{:{form}}}".format)
-    return f"<h2>{heading}</h2><p>{said}</p>{cells}"
+    return f"<h2>{heading}</h2><p>{said}</p>{cells.replace('_', '_<wbr>')}"  # long names break there
 
 
 def _thresholds(each: Boundary) -> str:

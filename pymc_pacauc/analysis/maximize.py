@@ -1,8 +1,8 @@
 """Choose hyper-parameters of the prior by maximal evidence, and compute regularisation paths of spike and slab.
 
 *Maximal evidence* (:func:`maximize_evidence`). The hyper-parameters are ``pm.Data`` of the model: scales of groups or
-of single covariates (ARD), lengthscales, p, v0 and v1 of a spike-and-slab prior. Their logarithms (logits of
-probabilities) are optimised by L-BFGS with EP's gradient. The model is compiled once; for other values its prior and
+of single covariates (ARD), lengthscales, v0 and v1 of a spike-and-slab prior. Their logarithms are optimised by L-BFGS
+with EP's gradient. The model is compiled once; for other values its prior and
 scores are evaluated again, and EP starts from its last fit. The search is that of :mod:`pymc_pacauc.tune.nested` with a
 flat prior; to integrate over hyper-parameters instead, give them priors and use ``pm.fit(method=pac.EP())``.
 
@@ -20,7 +20,7 @@ Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.1
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,6 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
-from scipy.special import expit, logit
 
 from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.ep.plan import ACCURACIES
@@ -45,7 +44,7 @@ from pymc_pacauc.model.graph import entry_labels
 from pymc_pacauc.model.inference import approximate
 from pymc_pacauc.model.read import ProblemReader, problem_of
 from pymc_pacauc.model.results import mark_tuned
-from pymc_pacauc.numerics import FloatArray, check_choice
+from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, Spikes, check_gamma, default_inclusion_probability, spike_slab_problem
 from pymc_pacauc.problem.provenance import sides
 from pymc_pacauc.theorems import theorem_defaults
@@ -118,7 +117,7 @@ class EvidenceMaximum(HTMLReport):
 @raises_interrupts
 def maximize_evidence(
     model: pm.Model | None = None,
-    over: Sequence[str] | Mapping[str, str] | str = (),
+    over: Sequence[str] | str = (),
     *,
     max_evaluations: int = 100,
     tolerance: float = 1e-3,
@@ -130,10 +129,10 @@ def maximize_evidence(
     ----------
     model : pymc.Model, optional
         A model whose scores are affine in Gaussian variables; by default the one on the context stack.
-    over : str, sequence of str or mapping of str to str, default ()
-        Names of the ``pm.Data`` that hold the hyper-parameters: positive numbers, or arrays of them. A mapping from
-        names to ``"log"`` or ``"logit"`` says how to transform them; probabilities, such as p of a
-        :func:`~pymc_pacauc.SpikeSlab`, need ``"logit"``.
+    over : str or sequence of str, default ()
+        Names of the ``pm.Data`` that hold the hyper-parameters: positive numbers, or arrays of them. For a probability,
+        such as p of a :func:`~pymc_pacauc.SpikeSlab`, put the odds into ``pm.Data`` and ``odds / (1 + odds)`` into the
+        model.
     max_evaluations : int, default 100
         Evaluations of evidence and gradient after which to stop.
     tolerance : float, default 0.001
@@ -184,10 +183,9 @@ def maximize_evidence(
     (True, 1)
     """
     model = pm.modelcontext(model)
-    given = [over] if isinstance(over, str) else over
-    transforms = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given, "log")
-    _refuse_gamma(model, transforms)
-    space, read = _Parameters(model, transforms), ProblemReader(model).read
+    names = list(dict.fromkeys([over] if isinstance(over, str) else over))
+    _refuse_gamma(model, names)
+    space, read = _Parameters(model, names), ProblemReader(model).read
     start = space.read()
 
     def problem_at(x: FloatArray) -> Problem:
@@ -214,13 +212,12 @@ def maximize_evidence(
         raise
     descriptions = tuple(space.describe(direction) for direction in flat)
     if not free.shape[1]:
-        names = ", ".join(transforms)
         warnings.warn(
-            f"The evidence does not depend on {names}: {'; '.join(descriptions)}. Nothing was changed.",
+            f"The evidence does not depend on {', '.join(names)}: {'; '.join(descriptions)}. Nothing was changed.",
             stacklevel=3,
         )
     fits = [(at.fit.log_evidence, float(np.linalg.norm(gradient)), at.fit.sweeps) for at, gradient in found.trace]
-    values = [space.natural(at.phi) for at, _ in found.trace]
+    values = [np.exp(at.phi) for at, _ in found.trace]
     trace = pd.DataFrame(fits, columns=["log_evidence", "gradient", "sweeps"])
     return EvidenceMaximum(
         values=space.values(best),
@@ -248,36 +245,29 @@ def _refuse_gamma(model: pm.Model, names: Iterable[str]) -> None:
                 )
 
 
-TRANSFORMS = {"log": (np.log, np.exp), "logit": (logit, expit)}  # and their inverses
-
-
 class _Parameters:
-    """The logarithms (or logits) of some ``pm.Data`` as one vector."""
+    """The logarithms of some ``pm.Data`` as one vector."""
 
-    def __init__(self, model: pm.Model, transforms: dict[str, str]):
+    def __init__(self, model: pm.Model, names: list[str]):
         held = {variable.name: variable for variable in model.data_vars}
-        if not transforms:
+        if not names:
             raise ValueError(f"over is empty; the model's pm.Data are {', '.join(held) or 'none'}.")
-        unknown = [name for name in transforms if name not in held]
+        unknown = [name for name in names if name not in held]
         if unknown:
             raise ValueError(
                 f"over has {', '.join(unknown)}, no pm.Data of the model ({', '.join(held) or 'it has none'}). Put a "
                 "hyper-parameter into pm.Data to have it chosen."
             )
-        self._transforms, self.variables = transforms, [held[name] for name in transforms]
+        self.variables = [held[name] for name in names]
         self._shapes = [np.shape(v.get_value()) for v in self.variables]
-        for (name, transform), variable in zip(transforms.items(), self.variables, strict=True):
-            check_choice(f"over[{name!r}]", transform, TRANSFORMS)
+        for variable in self.variables:
             value = np.asarray(variable.get_value())
-            inside = (value > 0) & (value < (1.0 if transform == "logit" else np.inf))
-            if value.dtype.kind != "f" or not inside.all():
-                kind = "numbers between 0 and 1" if transform == "logit" else "positive numbers"
-                raise ValueError(f"{name} must have floating-point values that are {kind}; got {value!r}.")
-        self.labels = entry_labels(transforms, self._shapes)
+            if value.dtype.kind != "f" or not ((value > 0) & (value < np.inf)).all():
+                raise ValueError(f"{variable.name} must have floating-point values that are positive; got {value!r}.")
+        self.labels = entry_labels(names, self._shapes)
 
     def read(self) -> FloatArray:
-        parts = zip(self.variables, self._transforms.values(), strict=True)
-        return np.concatenate([TRANSFORMS[kind][0](np.ravel(v.get_value()).astype(float)) for v, kind in parts])
+        return np.log(np.concatenate([np.ravel(v.get_value()).astype(float) for v in self.variables]))
 
     def write(self, x: FloatArray) -> None:
         for variable, value in zip(self.variables, self.values(x).values(), strict=True):
@@ -285,13 +275,9 @@ class _Parameters:
 
     def values(self, x: FloatArray) -> dict[str, Any]:
         stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        parts = zip(self._transforms.items(), np.split(x, stops[:-1]), self._shapes, strict=True)
-        found = {name: TRANSFORMS[kind][1](part).reshape(shape) for (name, kind), part, shape in parts}
+        parts = zip(self.variables, np.split(np.exp(x), stops[:-1]), self._shapes, strict=True)
+        found = {str(variable.name): part.reshape(shape) for variable, part, shape in parts}
         return {name: value if value.ndim else float(value) for name, value in found.items()}
-
-    def natural(self, x: FloatArray) -> FloatArray:
-        """Return all values, one after the other."""
-        return np.hstack([np.ravel(value) for value in self.values(x).values()])
 
     def describe(self, direction: FloatArray) -> str:
         """Describe a flat direction as a product of powers, such as ``a * b^0.5 * c^-1``."""

@@ -348,14 +348,11 @@ def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence:
 def _between(thresholds: FloatArray, best: int) -> float:
     """Return a value that scores from ``thresholds[best]`` up exceed, and lower scores do not."""
     highest, lowest = float(thresholds[1]), float(thresholds[-1])
-    margin = 0.5 * (highest / thresholds.size - lowest / thresholds.size) or 0.5
-    if best + 1 == thresholds.size:  # everything is positive
-        return min(lowest - margin, math.nextafter(lowest, -math.inf))
-    if best == 0:  # nothing is
-        return highest + margin
-    above, below = float(thresholds[best]), float(thresholds[best + 1])
-    middle = 0.5 * above + 0.5 * below
-    return middle if middle < above else below  # neighbouring floats have no middle
+    margin = highest / thresholds.size - lowest / thresholds.size or 1.0
+    levels = [highest + margin, *thresholds[1:], min(lowest - margin, math.nextafter(lowest, -math.inf))]
+    above, below = levels[best : best + 2]
+    middle = float(0.5 * above + 0.5 * below)
+    return middle if middle < above else float(below)  # neighbouring floats have no middle
 
 
 def decision_curve(

@@ -7,7 +7,7 @@
    the risk over all pairs is bounded by :func:`_safe_side`.
 2. m, the effective number of independent pairs (:mod:`pymc_pacauc.comparison.sizes`): min(n+, n-) for two classes;
    weights, strata, ordered classes, censored times and groups of dependent rows have their own.
-3. B, by PAC-Bayes-kl (default), Catoni's or the linear bound (:mod:`pymc_pacauc.certify.bounds`), or the mean over
+3. B, by PAC-Bayes-kl (default) or Catoni's bound (:mod:`pymc_pacauc.certify.bounds`), or the mean over
    matchings (:mod:`pymc_pacauc.certify.matchings`), at epsilon / ``selected_from``.
 4. The mean score is wrong about a pair only if at least half of the draws are, so its risk is at most 2 B.
 

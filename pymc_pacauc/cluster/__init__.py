@@ -6,13 +6,12 @@
     client = Client("scheduler:8786")
     pm.fit(method=pac.EP(client=client))                  # a model with many pairs, which the workers divide
     cluster.fit_rows(paths, gamma, client=client)         # rows that do not fit on one machine: loaded by workers
-    cluster.run_chains(problem, 8, client=client)         # tempering SMC, independent chains on the workers
 
 Data are sent by ``submit``, so that the scheduler can send them again when a worker dies. A sweep is one round of
 tasks: only the approximation and d x d sums cross the network. Tasks may run on any worker.
 """
 
-from pymc_pacauc.cluster.rounds import ClusterError, run_chains
+from pymc_pacauc.cluster.rounds import ClusterError
 from pymc_pacauc.cluster.rows import RowsFit, fit_rows, load_npz
 
-__all__ = ["ClusterError", "RowsFit", "fit_rows", "load_npz", "run_chains"]
+__all__ = ["ClusterError", "RowsFit", "fit_rows", "load_npz"]

@@ -1,8 +1,7 @@
-"""Rounds of tasks on a Dask cluster, and tempering SMC by such a round.
+"""Rounds of tasks on a Dask cluster.
 
 :func:`submit` and :func:`gather` run one round; tasks of a worker that dies are repeated on another, and
-:class:`ClusterError` is raised if no worker is left for ``PATIENCE`` seconds. :func:`run_chains` runs independent
-chains.
+:class:`ClusterError` is raised if no worker is left for ``PATIENCE`` seconds.
 """
 
 from __future__ import annotations
@@ -15,16 +14,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import dask
-import numpy as np
 from distributed import Client, Future, wait
 from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker
 
-from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.numerics import check_whole, single_threaded_blas
-from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.smc.paths import bridge_path, prior_path
-from pymc_pacauc.smc.tempering import Settings, State, run_tempering
+from pymc_pacauc.numerics import single_threaded_blas
 
 PATIENCE = 30.0  # seconds without any worker after which a cluster counts as lost; doubled, the error comes later
 
@@ -35,7 +29,6 @@ class ClusterError(RuntimeError):
     See Also
     --------
     fit_rows : Fit rows that are loaded on the workers.
-    run_chains : Run tempering SMC on the workers.
 
     Examples
     --------
@@ -139,70 +132,3 @@ def _lost(client: Client) -> ClusterError:
         f"client has had no worker for {PATIENCE:.0f} seconds: start workers and call again; data are loaded again. If "
         "workers died, their logs say why: memory, or pymc_pacauc missing."
     )
-
-
-def run_chains(
-    problem: Problem,
-    chains: int,
-    settings: Settings | None = None,
-    *,
-    client: Client,
-    start: Fit | None = None,
-    random_seed: Any = None,
-) -> list[State]:
-    """Run tempering SMC ``chains`` times, independently, on the workers of a cluster.
-
-    Parameters
-    ----------
-    problem : Problem
-        The target; the workers hold it whole.
-    chains : int
-        Number of runs.
-    settings : Settings, optional
-        Settings of each run, by default those of :class:`~pymc_pacauc.smc.tempering.Settings`.
-    client : dask.distributed.Client
-        The cluster.
-    start : Fit, optional
-        A fit of ``problem`` to start from, by default the prior.
-    random_seed : int, Generator or None, optional
-        A seed gives the same runs whatever the cluster, and however many of its workers die.
-
-    Returns
-    -------
-    list of State
-        The final states, with particles and evidence, as :func:`~pymc_pacauc.smc.tempering.run_tempering` returns them.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster is closed or has lost its workers.
-    TypeError
-        If ``client`` is no synchronous ``distributed.Client``.
-    ValueError
-        If ``chains`` is not positive, or ``start`` does not fit the problem.
-
-    See Also
-    --------
-    pymc_pacauc.arrays.run_tempering : One run on this machine.
-
-    Examples
-    --------
-    >>> from dask.distributed import Client  # doctest: +SKIP
-    >>> from pymc_pacauc import arrays, cluster
-    >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
-    >>> client = Client("scheduler:8786")  # doctest: +SKIP
-    >>> states = cluster.run_chains(problem, 8, client=client, random_seed=1)  # doctest: +SKIP
-    >>> [state.log_evidence for state in states]  # doctest: +SKIP
-    """
-    check_whole("chains", chains)
-    check_client(client)
-    path = prior_path(problem)
-    if start is not None:
-        path = bridge_path(path, start.posterior.mean, start.posterior.covariance)
-    [held] = hold(client, [path])  # sent once
-    each = [(held, seed) for seed in np.random.SeedSequence(random_seed).spawn(chains)]
-    return gather(client, submit(client, _run, each, settings or Settings()))
-
-
-def _run(path: Any, seed: np.random.SeedSequence, settings: Settings) -> State:
-    return run_tempering(path, settings, np.random.default_rng(seed))

@@ -23,12 +23,13 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, cast
 
+import dask.array
 import numpy as np
 from distributed import Client, Future
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.cluster import shards as on_worker
-from pymc_pacauc.cluster.rounds import check_client, gather, hold, submit
+from pymc_pacauc.cluster.rounds import check_client, gather, submit
 from pymc_pacauc.cluster.shards import check_worth, total
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
@@ -376,20 +377,14 @@ def _raw_parts(client: Client, rows: Any) -> list[Any]:
 
 def _of_dask_array(client: Client, X: Any, y: Any) -> list[Future]:
     """Return a future of (X, y) for each chunk of rows of a Dask array."""
-    if X.ndim != 2:
-        raise ValueError(f"rows must be a matrix of shape (n, d); got {X.ndim} dimension(s).")
-    for name, each in (("X", X), ("y", y)):
-        if any(np.isnan(size) for size in np.shape(each)):
-            raise ValueError(f"{name} has chunks of unknown length: call {name}.compute_chunk_sizes() first.")
-    if np.shape(y) != X.shape[:1]:
-        raise ValueError(f"y must be a label for each of {X.shape[0]} rows; got shape {np.shape(y)}.")
+    if np.isnan([*X.shape, *np.shape(y)]).any():
+        raise ValueError("rows has chunks of unknown length: call compute_chunk_sizes() of X and of y first.")
+    if X.ndim != 2 or np.shape(y) != X.shape[:1]:
+        raise ValueError(f"rows must be a matrix X and a label y for each row; got shapes {X.shape}, {np.shape(y)}.")
     X = X.rechunk({1: X.shape[1]})
-    blocks = client.compute(X.to_delayed().ravel().tolist())
-    if hasattr(y, "to_delayed"):
-        labels = client.compute(y.rechunk((X.chunks[0],)).to_delayed().ravel().tolist())
-    else:
-        labels = hold(client, np.split(np.asarray(y), np.cumsum(X.chunks[0])[:-1]))
-    return [client.submit(tuple, [*each], pure=False) for each in zip(blocks, labels, strict=True)]
+    labels = dask.array.asarray(y).rechunk((X.chunks[0],))
+    both = (client.compute(each.to_delayed().ravel().tolist()) for each in (X, labels))
+    return [client.submit(tuple, [*each], pure=False) for each in zip(*both, strict=True)]
 
 
 def _prior(shapes: list[dict[str, Any]], mean: ArrayLike, sd: ArrayLike) -> GaussianPrior:

@@ -39,48 +39,18 @@ def surrogate_risk(scores: FloatArray, pairs: Pairs) -> tuple[float, FloatArray]
 @kernel
 def _logistic_block(scores, positive, negative, row_weights, column_weights, gradient):
     """Sum w_ij log(1 + exp(-(s_i - s_j))) over a block; its gradient is added to ``gradient``, (n,)."""
-    s_neg, pull = scores[negative], np.zeros(negative.size)
-    # exp(-(s_i - s_j)) is a product of two factors: no exponential per pair, unless the factors overflow.
-    centre = s_neg.mean()
-    factors = np.exp(np.minimum(s_neg - centre, 300.0))
-    safe = np.abs(s_neg - centre).max() < 300.0
     total = 0.0
     for k in range(positive.size):
         i, weight = positive[k], row_weights[k]
-        margin = scores[i] - centre
-        if safe and abs(margin) < 300.0:
-            loss, push = _logistic_row(math.exp(-margin), factors, weight, column_weights, pull)
-        else:
-            loss, push = _logistic_row_careful(scores[i], s_neg, weight, column_weights, pull)
+        loss = push = 0.0
+        for m in range(negative.size):
+            j = negative[m]
+            margin = scores[i] - scores[j]
+            small = math.exp(-abs(margin))  # of the negative absolute value, which cannot overflow
+            wrong = column_weights[m] * (small if margin > 0 else 1.0) / (1.0 + small)
+            loss += column_weights[m] * (math.log1p(small) + max(-margin, 0.0))
+            push += wrong
+            gradient[j] += weight * wrong
         total += weight * loss
         gradient[i] -= weight * push
-    for k in range(negative.size):
-        gradient[negative[k]] += column_weights[k] * pull[k]
     return total
-
-
-@kernel(fastmath={"reassoc", "contract", "nsz", "arcp"})
-def _logistic_row(factor, factors, weight, column_weights, pull):
-    """Sum loss and gradient of one positive over all negatives, by products of exponentials."""
-    loss = push = 0.0
-    for j in range(factors.size):
-        odds = factor * factors[j]
-        wrong = odds / (1.0 + odds)
-        loss += column_weights[j] * math.log1p(odds)
-        push += column_weights[j] * wrong
-        pull[j] += weight * wrong
-    return loss, push
-
-
-@kernel
-def _logistic_row_careful(s, s_neg, weight, column_weights, pull):
-    """Sum loss and gradient of one positive over all negatives by one exponential per pair, which cannot overflow."""
-    loss = push = 0.0
-    for j in range(s_neg.size):
-        t = s - s_neg[j]
-        small = math.exp(-abs(t))
-        loss += column_weights[j] * (math.log1p(small) + max(-t, 0.0))
-        wrong = (small if t > 0 else 1.0) / (1.0 + small)
-        push += column_weights[j] * wrong
-        pull[j] += weight * wrong
-    return loss, push

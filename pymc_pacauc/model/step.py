@@ -226,28 +226,30 @@ class TemperingSMC(BlockedStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Return the next draw with its statistics; PyMC calls this."""
         try:
-            if self.tune:
-                if not self._finished:
-                    self._run_stage()
-                return point, [self._stats(None)]
-            draw = self._handed_out
-            if draw % self._settings.particles == 0:
-                self._hand_out()
-            found = {**point, **self._points[draw % self._settings.particles]}, [self._stats(draw)]
-            self._handed_out = draw + 1
+            found = self._next(point)
+            self._handed_out += not self.tune
             return found
         except KeyboardInterrupt:
             logger.warning(self._interrupted())
             raise
 
     @raises_interrupts
+    def _next(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        if self.tune:
+            if not self._finished:
+                self._run_stage()
+            return point, [self._stats(None)]
+        draw = self._handed_out
+        if draw % self._settings.particles == 0:
+            self._hand_out()
+        return {**point, **self._points[draw % self._settings.particles]}, [self._stats(draw)]
+
     def _run_stage(self) -> None:
         if self._state is None:
             self._run_number = int(self.rng.spawn(1)[0].integers(2**52))
             self._enter(start(self._path, self._settings, self.rng))
         self._enter(advance(self._path, self._settings, self._run, self.rng))
 
-    @raises_interrupts
     def _hand_out(self) -> None:
         """Prepare the population in random order, so that any number of draws is a random sample of it."""
         while not self._finished:

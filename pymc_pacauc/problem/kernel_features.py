@@ -40,51 +40,37 @@ from pymc_pacauc.numerics import FloatArray, check_whole, checked_rows, finite_a
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
-    """A stationary kernel: ``value(s)`` and its derivative ``slope(s)`` in the squared scaled distance s."""
+    """A stationary kernel: ``of(s)`` returns its value and its derivative in the squared scaled distance s."""
 
-    value: Callable[[FloatArray], FloatArray]
-    slope: Callable[[FloatArray], FloatArray]
+    of: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
     @np.errstate(under="ignore")
     def __call__(self, X: FloatArray, others: FloatArray) -> FloatArray:
         """Compute the kernel between the rows of two matrices, already divided by the lengthscales."""
-        return self.value(cdist(X, others, "sqeuclidean"))
-
-    def diag(self, X: FloatArray) -> FloatArray:
-        return np.ones(len(X))
+        return self.of(cdist(X, others, "sqeuclidean"))[0]
 
 
-def _squared_exponential(s: FloatArray) -> FloatArray:
-    return np.exp(-0.5 * s)
+def _squared_exponential(s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    value = np.exp(-0.5 * s)
+    return value, -0.5 * value
 
 
-def _slope_of_squared_exponential(s: FloatArray) -> FloatArray:
-    return -0.5 * np.exp(-0.5 * s)
-
-
-def _matern32(s: FloatArray) -> FloatArray:
+def _matern32(s: FloatArray) -> tuple[FloatArray, FloatArray]:
     a = np.sqrt(3.0 * s)
-    return (1.0 + a) * np.exp(-a)
+    fall = np.exp(-a)
+    return (1.0 + a) * fall, -1.5 * fall
 
 
-def _slope_of_matern32(s: FloatArray) -> FloatArray:
-    return -1.5 * np.exp(-np.sqrt(3.0 * s))
-
-
-def _matern52(s: FloatArray) -> FloatArray:
+def _matern52(s: FloatArray) -> tuple[FloatArray, FloatArray]:
     a = np.sqrt(5.0 * s)
-    return (1.0 + a + a**2 / 3.0) * np.exp(-a)
-
-
-def _slope_of_matern52(s: FloatArray) -> FloatArray:
-    a = np.sqrt(5.0 * s)
-    return -5.0 / 6.0 * (1.0 + a) * np.exp(-a)
+    fall = np.exp(-a)
+    return (1.0 + a + a**2 / 3.0) * fall, -5.0 / 6.0 * (1.0 + a) * fall
 
 
 COVARIANCES = {
-    "squared_exponential": Covariance(_squared_exponential, _slope_of_squared_exponential),
-    "matern52": Covariance(_matern52, _slope_of_matern52),
-    "matern32": Covariance(_matern32, _slope_of_matern32),
+    "squared_exponential": Covariance(_squared_exponential),
+    "matern52": Covariance(_matern52),
+    "matern32": Covariance(_matern32),
 }
 
 
@@ -312,15 +298,11 @@ def pivoted_cholesky(
 
 
 def _kernel(kernel: Any) -> Kernel:
-    if isinstance(kernel, str):
-        if kernel not in COVARIANCES:
-            raise ValueError(f"kernel must be one of {', '.join(COVARIANCES)}, or a function; got {kernel!r}.")
-        return COVARIANCES[kernel]
-    if not callable(kernel):
-        raise ValueError(
-            f"kernel must be a name ({', '.join(COVARIANCES)}) or a function of two matrices; got {kernel!r}."
-        )
-    return kernel
+    found = COVARIANCES.get(kernel) if isinstance(kernel, str) else kernel
+    if not callable(found):
+        names = ", ".join(COVARIANCES)
+        raise ValueError(f"kernel must be one of {names}, or a function of two matrices; got {kernel!r}.")
+    return found
 
 
 def _evaluate(kernel: Kernel, X: FloatArray, others: FloatArray) -> FloatArray:
@@ -335,12 +317,9 @@ def _evaluate(kernel: Kernel, X: FloatArray, others: FloatArray) -> FloatArray:
 
 
 def _diagonal(kernel: Kernel, X: FloatArray) -> FloatArray:
-    if hasattr(kernel, "diag"):
-        values = np.array(kernel.diag(X), dtype=np.float64)
-    else:
-        parts = [X[part] for part in slices(len(X), len(X))]
-        values = np.concatenate([np.diagonal(_evaluate(kernel, part, part)) for part in parts])
-    if not np.isfinite(values).all() or values.min() < 0.0 or values.max() <= 0.0:
+    parts = [X[part] for part in slices(len(X), at_once=64)]
+    values = np.concatenate([np.diagonal(_evaluate(kernel, part, part)) for part in parts])
+    if values.min() < 0.0 or values.max() <= 0.0:
         raise ValueError(
             "kernel must have finite variances (its values of a row with itself), none negative and some positive; got "
             f"{values.min():g} to {values.max():g}."

@@ -39,7 +39,8 @@ from pymc_pacauc.numerics import FloatArray, numeric_array
 from pymc_pacauc.problem.provenance import Provenance
 
 STAT = "score_function"  # the coordinate, or the statistic of draws, that holds the encoded object
-PART, PARTS = f"{STAT}_part", f"{STAT}_parts"
+PART: str = f"{STAT}_part"
+PARTS: str = f"{STAT}_parts"
 PIECE = 4096  # bytes that one draw of a sampler carries; doubling it halves the draws needed, and doubles their memory
 
 
@@ -153,15 +154,26 @@ class ScoreFunction:
     def _given(self, X_new: Any) -> dict[Input, Values]:
         """Return values and index of every input that new rows must have."""
         asked = self._asked()
-        if isinstance(X_new, Mapping):
-            return _given_by_name(asked, X_new)
-        if len(asked) == 1:
-            return {asked[0]: _read_values(asked[0], X_new)}
-        fits = next((each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]), "")
-        raise ValueError(
-            f"The scores depend on {', '.join(each.name for each in asked if each.name != fits)} too: pass a mapping "
-            f"with new values of all of them, {{{', '.join(f'{each.name!r}: ...' for each in asked)}}}."
-        )
+        named = [each.name for each in asked if each.name]
+        if not isinstance(X_new, Mapping):
+            if len(asked) == 1:
+                return {asked[0]: _read_values(asked[0], X_new)}
+            fits = next((each.name for each in asked if np.shape(X_new)[-1:] == each.shape[-1:]), "")
+            raise ValueError(
+                f"The scores depend on {', '.join(name for name in named if name != fits)} too: pass a mapping with "
+                f"new values of all of them, {{{', '.join(f'{name!r}: ...' for name in named)}}}."
+            )
+        if unknown := [str(name) for name in X_new if name not in named]:
+            raise ValueError(
+                f"X_new has the names {', '.join(unknown)}, which are no pm.Data of the scores; these are "
+                f"{', '.join(named) or 'none'}."
+            )
+        if missing := [name for name in named if name not in X_new]:
+            raise ValueError(
+                f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
+                f"{', '.join(named)}."
+            )
+        return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
 
     def _asked(self) -> list[Input]:
         """Return the inputs that new rows must have: all ``pm.Data``, or else the one array written into the model.
@@ -349,23 +361,6 @@ def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | Non
 
 
 Values = tuple[NDArray[Any], NDArray[Any] | None]  # (rows, *shape) of an input, and labels of the rows or None
-
-
-def _given_by_name(asked: list[Input], X_new: Mapping[str, Any]) -> dict[Input, Values]:
-    """Read the values of every ``pm.Data`` from a mapping with their names."""
-    named = [each.name for each in asked if each.name]
-    unknown, missing = [n for n in X_new if n not in named], [n for n in named if n not in X_new]
-    if unknown:
-        raise ValueError(
-            f"X_new has the names {', '.join(map(str, unknown))}, which are no pm.Data of the scores; these "
-            f"are {', '.join(named) or 'none'}."
-        )
-    if missing:
-        raise ValueError(
-            f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
-            f"{', '.join(named)}."
-        )
-    return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
 
 
 def _read_values(each: Input, values: Any) -> Values:

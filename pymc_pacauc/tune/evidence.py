@@ -354,6 +354,6 @@ def _chained(kernel: Covariance, slope: FloatArray, rows: FloatArray, points: Fl
 
     K is a function of the squared differences of their scaled coordinates, whose derivative is -2 times themselves.
     """
-    weights = slope * kernel.slope(cdist(rows, points, "sqeuclidean"))
+    weights = slope * kernel.of(cdist(rows, points, "sqeuclidean"))[1]
     squares = weights.sum(axis=1) @ rows**2 + weights.sum(axis=0) @ points**2
     return -2.0 * (squares - 2.0 * np.einsum("ij,ij->j", rows, weights @ points))

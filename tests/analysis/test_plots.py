@@ -71,8 +71,10 @@ def test_scores(fitted):
     threshold = pac.choose_threshold(scores, y, fpr=0.2)
     axes = draw(pac.plots.plot_scores(scores, y, threshold=threshold))
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert texts[0] == f"negative ({(~y).sum()} rows)"
-    assert "FPR" in texts[2]
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert labels == [f"negative ({(~y).sum()} rows)", f"positive ({y.sum()} rows)"]
+    assert texts[0] == "median"
+    assert "FPR" in texts[1]
     assert axes.get_xlabel() == "mean score"
     assert axes.lines[-1].get_xdata()[0] == threshold.value
     assert draw(pac.plots.plot_scores(X[:, 0], y, threshold=0.3)).get_xlabel() == "score"
@@ -102,7 +104,7 @@ def test_survival():
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
     cuts = np.quantile(score, [1 / 3, 2 / 3])
     highest = score > cuts[1]
-    assert texts[2] == f"highest third: {(event & highest).sum()} events, {highest.sum()} rows"
+    assert texts[2] == f"group 3 (highest): {(event & highest).sum()} events, {highest.sum()} rows"
     assert axes.get_legend().get_title().get_text() == (
         f"by score\n(concordance {1 - pac.concordance_risk(score, time, event):.3f})"
     )
@@ -185,4 +187,4 @@ def test_spike_and_slab_figures():
 
 @pytest.mark.parametrize("score", [[0.0, 1e-300, 1.0, 2.0], [0.0, 5e-324, 0.0, 0.0]])
 def test_scores_that_hardly_differ(score):
-    assert len(draw(pac.plots.plot_scores(np.array(score), [1, 1, 0, 0])).lines) == 4
+    assert len(draw(pac.plots.plot_scores(np.array(score), [1, 1, 0, 0])).lines) == 6

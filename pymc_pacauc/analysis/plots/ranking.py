@@ -195,7 +195,7 @@ def plot_scores(
     ordered: bool = False,
     ax: Any = None,
 ) -> Any:
-    """Draw the density of the mean score in each class, with a threshold.
+    """Draw the density of the mean score in each class, one above the other, with a threshold.
 
     Parameters
     ----------
@@ -209,8 +209,8 @@ def plot_scores(
     positive : label, optional
         Which of the two labels is the positive class.
     ordered : bool, default False
-        True for y with more than two values, of which the larger should score higher: one density above the other,
-        and the concordance of the scores with the classes.
+        True for y with more than two values, of which the larger should score higher: the title is then the
+        concordance of the scores with the classes.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
@@ -241,64 +241,50 @@ def plot_scores(
     >>> pac.plots.plot_scores(scores, y, threshold=1.0, ax=ax).get_xlabel()
     'score'
     """
-    score = np.asarray(mean_score(scores))
-    label = "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
+    score, title = np.asarray(mean_score(scores)), ""
     if ordered:
         if positive is not None:
             raise ValueError("positive= is for two classes; with ordered=True the larger value of y scores higher.")
-        risk = float(empirical_risk(score, y, ordered=True))  # also checks the two
-        [axes] = canvas.new_axes(ax, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
-        _ridges(axes, score, np.asarray(y))
-        axes.set(xlabel=label, ylabel="class", title=f"concordance {1.0 - risk:.3f}")
+        title = f"concordance {1.0 - float(empirical_risk(score, y, ordered=True)):.3f}"  # also checks the two
+        members = {f"{label:g}": score[np.asarray(y) == label] for label in np.unique(y)}
     else:
         mask = encode_labels(y, positive)
         if score.shape != mask.shape:
             raise ValueError(f"scores must have one column per label, {mask.size}; their mean has shape {score.shape}.")
-        [axes] = canvas.new_axes(ax, figsize=(6.4, 3.8))
-        classes = ((score[~mask], BLUE, "negative", "--", -0.25), (score[mask], VERMILION, "positive", "-", -0.12))
-        grid, densities = _densities(score, [members for members, *_ in classes])
-        height = np.max(densities) or 1.0
-        for density, (members, color, name, line, place) in zip(densities, classes, strict=True):
-            axes.fill_between(grid, density, color=color, alpha=0.2, linewidth=0)
-            axes.plot(grid, density, color=color, linestyle=line, label=f"{name} ({members.size} rows)")
-            axes.plot(members, np.full(members.size, place * height), "|", color=color, alpha=0.6)
-        axes.set(xlabel=label, ylabel="density", ylim=(-0.35 * height, 1.1 * height))
-        axes.set(yticks=[t for t in axes.get_yticks() if 0 <= t <= 1.1 * height])
+        members = {"negative": score[~mask], "positive": score[mask]}
+    [axes] = canvas.new_axes(ax, figsize=(6.4, 1.6 + 0.7 * len(members)))
+    _ridges(axes, score, list(members.values()))
+    labels = [f"{name} ({inside.size} rows)" for name, inside in members.items()]
+    axes.set(yticks=np.arange(len(members)), yticklabels=labels, ylim=(-0.2, len(members)))
+    axes.set(xlabel=_what(scores), ylabel="class", title=title)
     if threshold is not None:
-        value: Any = threshold
-        rates = ""
+        value, rates = threshold, ""
         if isinstance(threshold, Threshold):
             value = threshold.value
             rates = f"\n({threshold.rule};\nFPR {threshold.fpr:.2f}, TPR {threshold.tpr:.2f})"
-        axes.axvline(value, color=BLACK, linewidth=1.2, label=f"threshold {value:.3g}{rates}")
+        axes.axvline(value, color=BLACK, linewidth=1.2, zorder=99, label=f"threshold {value:.3g}{rates}")
     canvas.legend_beside(axes)
     return axes
 
 
-def _densities(score: np.ndarray, members: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return a grid over the scores and the density of each class's; zero where these have no visible variance."""
+def _what(scores: Any) -> str:
+    """Name what is drawn of the scores."""
+    return "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
+
+
+def _ridges(axes: Any, score: np.ndarray, members: Sequence[np.ndarray]) -> None:
+    """Draw a density for each class, higher classes further up, on a common scale; none where a class has no spread."""
     spread = np.ptp(score)
     grid = np.linspace(score.min() - 0.15 * spread, score.max() + 0.15 * spread, 400)
     visible = [np.ptp(each) > max(1e-9 * spread, 1e-150) for each in members]
-    return grid, [
-        gaussian_kde(each)(grid) if seen else np.zeros_like(grid) for each, seen in zip(members, visible, strict=True)
-    ]
-
-
-def _ridges(axes: Any, score: np.ndarray, y: np.ndarray) -> None:
-    """Draw a density for each class, higher classes further up, on a common scale."""
-    classes = np.unique(y)
-    members = [score[y == label] for label in classes]
-    grid, densities = _densities(score, members)
+    densities = [gaussian_kde(each)(grid) if seen else 0.0 * grid for each, seen in zip(members, visible, strict=True)]
     highest = np.max(densities) or 1.0
     for k, (density, inside) in enumerate(zip(densities, members, strict=True)):
-        front = 2 * (classes.size - k)  # the lower classes in front
+        front = 2 * (len(members) - k)  # the lower classes in front
         axes.fill_between(grid, k, k + 0.9 * density / highest, color=BLUE, alpha=0.3, linewidth=0, zorder=front)
         axes.plot(grid, k + 0.9 * density / highest, color=BLUE, linewidth=1.2, zorder=front)
         axes.plot(inside, np.full(inside.size, k - 0.06), "|", color=BLUE, alpha=0.4, markersize=5, zorder=front)
         axes.plot(np.median(inside), k, "o", color=VERMILION, markersize=5, zorder=100, label=None if k else "median")
-    labels = [f"{label:g} ({inside.size} rows)" for label, inside in zip(classes, members, strict=True)]
-    axes.set(yticks=np.arange(classes.size), yticklabels=labels, ylim=(-0.2, classes.size))
 
 
 def plot_survival(
@@ -380,25 +366,16 @@ def plot_survival(
         lower, upper = (np.concatenate([[1.0], bound]) for bound in curve.interval(ci_prob))
         if competing:
             lower, share, upper = 1.0 - upper, 1.0 - share, 1.0 - lower
-        label = f"{_name(k, groups)}: {int(events[inside].sum())} events, {int(inside.sum())} rows"
+        end = {0: " (lowest)", groups - 1: " (highest)"}.get(k, "")
+        label = f"group {k + 1}{end}: {int(events[inside].sum())} events, {int(inside.sum())} rows"
         line = {"color": COLORS[k], "linestyle": LINES[k % len(LINES)], "label": label}
         canvas.draw_band(axes, at, share, (lower, upper), step="post", **line)
         censored = np.unique(times[inside & (codes == 0)])
         axes.plot(censored, share[np.searchsorted(at, censored, side="right") - 1], "|", color=COLORS[k], markersize=6)
     what_share = f"share with an event of cause {cause}" if competing else "share without event"
     axes.set(xlabel="time", ylabel=what_share, xlim=(0.0, None), ylim=(0.0, 1.02))
-    what = "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
-    title = f"by {what}\n(concordance {c:.3f})"
-    canvas.legend_beside(axes, title=title, alignment="left")
+    canvas.legend_beside(axes, title=f"by {_what(scores)}\n(concordance {c:.3f})", alignment="left")
     return axes
-
-
-def _name(k: int, groups: int) -> str:
-    """Name the k-th group, from the lowest scores up."""
-    part = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}.get(groups, f"{groups}th part")
-    if k in (0, groups - 1):
-        return f"{'lowest' if k == 0 else 'highest'} {part}"
-    return f"middle {part}" if groups == 3 else f"{part} {k + 1} of {groups}"
 
 
 def plot_shapes(estimator: Any, *, columns: Sequence[str] | None = None, ci_prob: float = 0.9, ax: Any = None) -> Any:

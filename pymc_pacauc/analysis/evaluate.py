@@ -564,9 +564,8 @@ def auc_interval(
     _check_over(over, len(rows.draws))
     if over == "rows":
         return delong(rows, new_rows)
-    values = aucs = rows.aucs
-    if over == "both":
-        values = _of_a_draw(aucs, rows, np.random.default_rng(random_seed))
+    aucs = rows.aucs
+    values = aucs if over == "posterior" else _of_a_draw(aucs, rows, np.random.default_rng(random_seed))
     return AUCInterval(float(aucs.mean()), *central_interval(values, ci_prob), float(values.std()), over, ci_prob)
 
 

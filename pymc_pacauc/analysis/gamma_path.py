@@ -72,15 +72,12 @@ def tempering_path(idata: Any) -> xr.Dataset:
     """
     tempering = _tempering(idata)
     assert tempering.fitted_to  # raises, with what differs, where draws of several fits are joined
-    runs = tempering.runs()
-    count = [int(run["stage"][0]) + 1 for run in runs]
-    columns = {each.name: np.full((len(runs), max(count)), np.nan) for each in fields(Stage)}
-    missing = []
-    for k, run in enumerate(runs):
-        stages, first = np.unique(run["path_stage"], return_index=True)
-        for name, values in columns.items():
-            values[k, stages] = run[f"path_{name}"][first]
-        missing += [f"{stage} of chain {k}" for stage in np.setdiff1d(np.arange(count[k]), stages)]
+    found, missing = [], []
+    for k, run in enumerate(tempering.runs()):
+        every, (stages, first) = np.arange(int(run["stage"][0]) + 1), np.unique(run["path_stage"], return_index=True)
+        columns = {each.name: ("stage", run[f"path_{each.name}"][first].astype(float)) for each in fields(Stage)}
+        found.append(xr.Dataset(columns, {"stage": stages}).reindex(stage=every))
+        missing += [f"{stage} of chain {k}" for stage in np.setdiff1d(every, stages)]
     if missing:
         shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         warnings.warn(
@@ -89,10 +86,7 @@ def tempering_path(idata: Any) -> xr.Dataset:
             TemperingWarning,
             stacklevel=2,
         )
-    return xr.Dataset(
-        {name: (("chain", "stage"), values) for name, values in columns.items()},
-        coords={"chain": np.arange(len(runs)), "stage": np.arange(max(count))},
-    )
+    return xr.concat(found, "chain", join="outer").assign_coords(chain=np.arange(len(found)))
 
 
 def log_evidence(idata: Any) -> LogEvidence:

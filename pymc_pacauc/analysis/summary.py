@@ -18,7 +18,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
-from scipy.special import expit, ndtr, ndtri, softmax
+from scipy.special import expit, logit, ndtr, ndtri, softmax
 from scipy.stats import rankdata
 
 from pymc_pacauc.array_result import html_report
@@ -101,8 +101,7 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
     p, v0, v1 = sparse[name].read()
     theta = posterior[name].transpose("chain", "draw", ...)
     p, v0, v1 = (np.reshape(each, theta.shape[2:]) for each in (p, v0, v1))
-    ratio = 0.5 * (np.log(v0 / v1) + theta**2 * (1.0 / v0 - 1.0 / v1))
-    odds = np.log(p) - np.log1p(-p) + ratio
+    odds = logit(p) + 0.5 * (np.log(v0 / v1) + theta**2 * (1.0 / v0 - 1.0 / v1))
     return odds.copy(data=expit(odds)).mean(("chain", "draw")).rename(f"{name}_inclusion")
 
 
@@ -402,6 +401,7 @@ def _variables(posterior: Any, var_names: Sequence[str] | None, observations: in
         return list(var_names), []
     draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     size = {str(name): posterior[name].size // draws for name in posterior.data_vars}
+    # 500 entries fill ten pages; doubled, twice as many.
     omitted = [name for name, n in size.items() if n > 500 or n == observations]
     parts = {f"{name}_{part}" for name in size for part in ("slab", "latent", "included")}  # of a SpikeSlab variable
     return [name for name in size if name not in omitted and name not in parts], omitted

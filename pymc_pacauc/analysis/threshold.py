@@ -50,9 +50,6 @@ class Threshold(HTMLReport):
         Probability of the intervals.
     n_pos, n_neg : int
         Rows it was chosen with.
-    expected_cost : float or None
-        Where costs were given: the mean cost per row, at the prevalence, if a draw of the posterior is compared with
-        the threshold (one score per row: if that is). None elsewhere.
     fit : int or None
         A number of the fit whose scores it was chosen with, where these say so; scores of other fits are refused.
 
@@ -76,7 +73,6 @@ class Threshold(HTMLReport):
     ci_prob: float
     n_pos: int
     n_neg: int
-    expected_cost: float | None = None
     fit: int | None = None
 
     def apply(self, scores: Any) -> Any:
@@ -223,12 +219,11 @@ class Threshold(HTMLReport):
             low, high = getattr(self, f"{name}_interval")
             return f"{getattr(self, name):.3f} ({low:.3f} to {high:.3f})"
 
-        text = (
+        return (
             f"Threshold(mean score > {self.value:.6g}: {self.rule})\n"
             f"  FPR {both('fpr')}, TPR {both('tpr')}; {self.ci_prob:.0%} on other rows, "
             f"from {self.n_neg} negatives and {self.n_pos} positives"
         )
-        return text if self.expected_cost is None else f"{text}\n  cost per row {self.expected_cost:.3f}, over draws"
 
 
 def choose_threshold(
@@ -321,15 +316,9 @@ def choose_threshold(
     value, at_fpr, at_tpr = _threshold(rows.score, rows.mask, name, limit, share)
     rates = ((at_fpr, sizes["n_neg"]), (at_tpr, sizes["n_pos"]))
     of_fpr, of_tpr = (tuple(binomial_interval(rate, number, ci_prob).tolist()) for rate, number in rates)
-    expected = None
-    if cost is not None:
-        called = rows.draws > value
-        false, missed = called[:, ~rows.mask].mean(), 1.0 - called[:, rows.mask].mean()
-        expected = float(cost[0] * (1.0 - share) * false + cost[1] * share * missed)
     rule = RULES[name].format(*np.atleast_1d(limit)) + ("" if prevalence is None else f" at prevalence {prevalence:g}")
     of = getattr(scores, "coords", {}).get(FIT)
-    known: Any = {**sizes, "expected_cost": expected, "fit": None if of is None else int(of)}
-    return Threshold(value, at_fpr, at_tpr, of_fpr, of_tpr, rule, ci_prob, **known)
+    return Threshold(value, at_fpr, at_tpr, of_fpr, of_tpr, rule, ci_prob, **sizes, fit=None if of is None else int(of))
 
 
 def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence: float) -> tuple[float, float, float]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
@@ -86,18 +86,18 @@ class RowsFit:
     """
 
     mean: FloatArray
-    covariance: FloatArray
+    covariance: FloatArray = field(repr=False)
     log_evidence: float
     expected_risk: float
     converged: bool
     sweeps: int
-    history: tuple[dict[str, float], ...]
+    history: tuple[dict[str, float], ...] = field(repr=False)
     n_pos: int
     n_neg: int
     pairs_used: int
     sampling_error: SamplingError
-    natural: NaturalGaussian
-    prior: GaussianPrior
+    natural: NaturalGaussian = field(repr=False)
+    prior: GaussianPrior = field(repr=False)
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Draw theta independently from the approximation.
@@ -124,14 +124,6 @@ class RowsFit:
         (1000, 20)
         """
         return self.prior.color(draw_natural(self.natural, draws, rng))
-
-    def __repr__(self) -> str:
-        state = "converged" if self.converged else "NOT converged"
-        return (
-            f"RowsFit(d={self.mean.size}, n={self.n_pos + self.n_neg:,}, {self.pairs_used:,} pairs: mean ± "
-            f"{self.sampling_error.mean:.2g} sd, log_evidence={self.log_evidence:.3f} ± "
-            f"{self.sampling_error.log_evidence:.2g}, {state} in {self.sweeps} sweeps)"
-        )
 
 
 def load_npz(path: Any) -> tuple[FloatArray, NDArray[Any]]:

@@ -35,7 +35,9 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores, ReducedScores
 
-LEAST_PAIRS = 10_000_000  # a sweep over so many pairs takes as long as a round of tasks, some hundredths of a second
+# A sweep over so many pairs takes as long as a round of tasks, some hundredths of a second. Doubled, problems of up to
+# twenty million pairs are refused.
+LEAST_PAIRS = 10_000_000
 
 
 def part_of_problem(design: FloatArray, offset: FloatArray, pairs: Pairs, gamma: float, ties: str = "half") -> Problem:

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.kinds import label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.numerics import FloatArray, kernel, numeric_array, slices
+from pymc_pacauc.numerics import FloatArray, check_choice, kernel, numeric_array, slices
 
 BUCKETS_PER_MEMBER = 4  # of the smaller class; half as many take 1.3 times as long, twice as many change nothing
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted; doubled, nothing changes
@@ -429,8 +429,7 @@ def _scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight,
 
 
 def check_ties(ties: str) -> None:
-    if ties not in ("half", "strict"):
-        raise ValueError(f'ties must be "half" or "strict"; got {ties!r}.')
+    check_choice("ties", ties, ("half", "strict"))
 
 
 def score_array(scores: ArrayLike) -> FloatArray:

@@ -201,7 +201,7 @@ def _grouped_side(score: FloatArray, groups: int, rng: np.random.Generator) -> l
     if groups == 1:
         return [order]
     rounds = -(-order.size // groups)
-    cards = rng.permuted(np.broadcast_to(np.arange(groups, dtype=np.min_scalar_type(groups)), (rounds, groups)), axis=1)
-    group = cards.ravel()[: order.size]
+    drawn = rng.permuted(np.broadcast_to(np.arange(groups, dtype=np.min_scalar_type(groups)), (rounds, groups)), axis=1)
+    group = drawn.ravel()[: order.size]
     ends = np.cumsum(np.bincount(group, minlength=groups))[:-1]
     return np.split(order[np.argsort(group, kind="stable")], ends)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -106,7 +106,7 @@ class HyperModel:
     def prior_draws(self) -> FloatArray:
         """Draws of phi from its prior, shape (N, k), the same every time."""
         graphs = draws_from_prior(self.model, self.hyper)
-        drawn = _prior_draws(graphs, SEED, draws=128)  # for centre and scale, which only have to be roughly right
+        drawn = _prior_draws(self.hyper, graphs, SEED, draws=128)  # centre and scale only have to be roughly right
         return np.concatenate([each.reshape(len(each), -1) for each in drawn], axis=1).astype(np.float64)
 
     @cached_property
@@ -289,12 +289,12 @@ def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
     return found
 
 
-def _prior_draws(variables: list[Variable], seed: int, **options: Any) -> list[FloatArray]:
+def _prior_draws(named: Iterable[Variable], variables: list[Variable], seed: int, **options: Any) -> list[FloatArray]:
     try:
         return pm.draw(variables, random_seed=seed, mode=MODE, **options)
     except (ArithmeticError, ValueError) as error:
         raise refuse(
-            f"its prior cannot be drawn from ({str(error).splitlines()[0]})",
+            f"the prior of {names_of(named)} cannot be drawn from ({str(error).splitlines()[0]})",
             "Look for a parameter that is NaN, a scale that can be negative, or a prior so wide that it overflows.",
         ) from error
 
@@ -309,7 +309,7 @@ def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bo
 def _adds(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
     """Return whether the effect of a variable on the scores does not depend on the others."""
     free = model.free_RVs
-    first, second = (dict(zip(free, _prior_draws(free, seed), strict=True)) for seed in (1, 2))
+    first, second = (dict(zip(free, _prior_draws(free, free, seed), strict=True)) for seed in (1, 2))
     mixed = {**second, rv: first[rv]}, {**first, rv: second[rv]}
     try:
         a, b, c, d = (np.concatenate(evaluate(scores, at)) for at in (first, second, *mixed))

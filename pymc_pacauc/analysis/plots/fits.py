@@ -205,12 +205,9 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, a
     [axes] = new_axes(ax, figsize=(7.0, 4.6))
     weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
     included = [k for k in np.argsort(-weight, kind="stable") if (probabilities[:, k] >= 0.5).any()]
-    named = np.array(included[: len(COLORS)])
+    colors = dict(zip(included, COLORS, strict=False))
     for k in range(values.shape[1]):
-        chosen = np.flatnonzero(named == k)
-        color = COLORS[chosen[0]] if chosen.size else GREY
-        label = labels[k] if chosen.size else None
-        width, z = (1.6, 2) if chosen.size else (0.6, 1)
+        color, label, width, z = (colors[k], labels[k], 1.6, 2) if k in colors else (GREY, None, 0.6, 1)
         axes.plot(v0, values[:, k], color=color, linewidth=width, label=label, zorder=z)
         inside = probabilities[:, k] >= 0.5
         axes.scatter(v0[inside], values[inside, k], s=34, facecolors="none", edgecolors=color, zorder=z + 1)
@@ -223,9 +220,8 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, a
 
 def _probabilities(result: Any) -> pd.Series[float]:
     """Return inclusion probabilities by their names, or numbers where they have none."""
-    if isinstance(result, EPApproximation) or dataset_of(result, "posterior") is not None:
-        result = inclusion_probability(result)
-    values = getattr(result, "inclusion_probability", result)
+    of_model = isinstance(result, EPApproximation) or dataset_of(result, "posterior") is not None
+    values = inclusion_probability(result) if of_model else getattr(result, "inclusion_probability", result)
     found = (values.to_series() if isinstance(values, xr.DataArray) else pd.Series(values)).astype(float)
     if found.empty or not found.between(0.0, 1.0).all():
         raise ValueError(f"result must have inclusion probabilities, numbers in [0, 1]; got {found[:5].tolist()}.")

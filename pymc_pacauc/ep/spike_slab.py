@@ -455,18 +455,12 @@ class SitesFit(Fit):
 
     @raises_interrupts
     def leave_out(
-        self,
-        groups: ArrayLike | Groups | None = None,
-        *,
-        n_jobs: int | None = None,
-        known: dict[tuple[bytes, float], SparseGaussian] | None = None,
-        **options: Any,
+        self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
         """Score every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
 
         The pair sites of the group are removed, and the prior sites iterated to their fixed point. ``options`` are
-        those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`. ``known``, which is added to, holds posteriors
-        without a group (the bytes of its mask) at other gammas: fits of groups start at the nearest.
+        those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
         """
         q, problem = self.posterior.gaussian, self.problem
         table = SiteTable(problem.gamma_per_pair)
@@ -477,26 +471,18 @@ class SitesFit(Fit):
             return sparse_gaussian(precision, shift, q.site_precision, q.site_shift, q.rotation)
 
         def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> Reached:
-            start: SparseGaussian | None = None
-            unsettled, at, group = q, left.gamma, split.out.tobytes()
+            start: SparseGaussian | None
             if starts_anew(split, left, sweeps):
-                near = [gamma for each, gamma in known or () if each == group]
-                if near:
-                    nearest = min(near, key=lambda gamma: abs(np.log(gamma / at)))
-                    start = along_gamma(known[group, nearest], at / nearest)
-                start = start or _in_slab(continued_start(left, 1.0), left)
-                unsettled = start
+                start = unsettled = _in_slab(continued_start(left, 1.0), left)
                 sweeps = max(sweeps, 2 * SWEEPS)  # from the slab to the spikes takes more sweeps than a refinement
             else:
-                start = without(split)
+                start, unsettled = without(split), q
             settled = None if start is None else settle(left, start, tolerance)
             if settled is None:
                 sweeps = max(sweeps, 3)
             begin = unsettled if settled is None else settled.q
             found = solve_sparse(left, begin, map_tiles, tolerance=tolerance, max_sweeps=max(sweeps, 1))
             end = (found.point if found.converged or not sweeps else found.following).q
-            if known is not None and found.converged:
-                known[group, at] = end
             return Reached(end.reduced, found.seen.change, found.converged, restarted=settled is None)
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
@@ -585,11 +571,6 @@ def _start(start: Fit, problem: Problem) -> SparseGaussian:
     if isinstance(start, SitesFit):
         return start.posterior.gaussian
     return _in_slab(start.posterior.natural, problem)
-
-
-def along_gamma(q: SparseGaussian, ratio: float) -> SparseGaussian | None:
-    """Multiply the pair sites by the ratio of two gammas; None where that leaves no Gaussian."""
-    return sparse_gaussian(ratio * q.precision, ratio * q.shift, q.site_precision, q.site_shift, q.rotation)
 
 
 def _in_slab(natural: NaturalGaussian, problem: Problem) -> SparseGaussian:

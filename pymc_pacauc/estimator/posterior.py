@@ -422,9 +422,6 @@ def fit_at_gamma(
         options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": rows.groups}
         return max(fits, key=lambda each: certificate(ArrayResult(each), **options).auc), None
     if gamma == "cv":
-        if problem.sites is not None and tuning is problem.pairs and problem.compared_rows.size == problem.n:
-            [pilot] = fits_along([replace(problem, gamma=gammas.CENTRE * shares.size)], method, accuracy="path")
-            pilot = pilot if pilot.converged else None
         number_of_folds = rows.folds if isinstance(rows.folds, int) else int(rows.folds.max()) + 1
         words = f"choosing gamma by {number_of_folds} folds: "
         options = {"method": method, "groups": rows.groups, "n_jobs": n_jobs, "tuning": tuning, "start": pilot}
@@ -464,7 +461,7 @@ def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]
     if min(sides(problem.pairs)) >= max(MANY_OF_A_CLASS, 25 * problem.d):
         folds = 2
     assigned = gammas.assign_folds(problem.pairs, folds, posterior.groups, gammas.content_order(problem.X))
-    return assigned[:1] if problem.n > gammas.MANY_ROWS else assigned
+    return assigned[: 1 if problem.n > gammas.MANY_ROWS else gammas.most_assignments(problem)]
 
 
 def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] | None = None) -> FloatArray:

@@ -16,13 +16,19 @@ QUICK := tests/comparison tests/problem tests/certify/test_bounds.py tests/certi
 	tests/test_package.py tests/test_versions.py tests/model/test_op.py tests/model/test_potential.py \
 	tests/model/test_approximation.py
 
-.PHONY: demo test quick test-lowest slow lint types docs note dist bench-risk bench reliability reproduce clean
+.PHONY: demo environment environment-lowest test quick test-lowest slow lint style types docs note dist bench-risk \
+	bench reliability reproduce clean
 
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
 
+# Modules are compiled once: without that, each of the tests' processes compiles PyMC and all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One thread of BLAS in each of the tests' processes: as many threads as cores would wait for each other.
 test quick: export OPENBLAS_NUM_THREADS = 1
+
+environment: $(VENV)/dev.stamp  ## what the tests need
 
 test: $(VENV)/dev.stamp  ## the tests, without those marked slow, on all cores
 	$(BIN)/python -m pytest $(CORES) $(PYTEST_ARGS)
@@ -30,16 +36,23 @@ test: $(VENV)/dev.stamp  ## the tests, without those marked slow, on all cores
 quick: $(VENV)/dev.stamp  ## the important ones of them
 	$(BIN)/python -m pytest $(QUICK) $(CORES) $(PYTEST_ARGS)
 
+environment-lowest test-lowest: export PIP_CONSTRAINT = $(CURDIR)/.ci/lowest.txt
+
+environment-lowest:
+	$(MAKE) environment VENV=.venv-lowest
+
 test-lowest:  ## the same, with the lowest version of everything that pyproject.toml allows
-	PIP_CONSTRAINT=$(CURDIR)/.ci/lowest.txt $(MAKE) quick VENV=.venv-lowest
+	$(MAKE) quick VENV=.venv-lowest
 
 slow: $(VENV)/dev.stamp  ## long statistical checks and benchmarks with targets
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-lint: types  ## style, types and docstrings
+lint: style types  ## style, types and docstrings
+	$(BIN)/python -m pytest --quiet tests/test_docstrings.py
+
+style: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest --quiet tests/test_docstrings.py
 
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy

@@ -20,7 +20,9 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -39,13 +41,19 @@ COMPARE |= {"not in": "in", "in": "not in"}
 OPERATE = {"+": "-", "-": "+", "*": "/", "/": "*", "**": "*", "//": "/", "%": "//", "&": "|", "|": "&", "@": "+"}
 # Arguments that change no result: where a warning points to, an assertion of zip, threads, checks left out.
 UNSEEN = ("stacklevel", "strict", "n_jobs", "check_finite")
-SLOWER, STARTS = 6.0, 60.0  # times as long as usual, and seconds more, after which a mutant hangs
+SLOWER, STARTS = 6.0, 60.0  # times as long as usual, and CPU seconds more, after which a mutant hangs
+WAITS = 5.0  # so many times as long by the clock: processes that wait for each other use no CPU
 DOCUMENTED = "tests/test_docstrings.py"  # compares defaults with what is said of them
 QUICK = 25  # tests of the line, before whole files
 ALREADY = ("pymc", "sklearn", "matplotlib", "scipy.stats")  # imported once: ten seconds a mutant
 
 
 # -- which tests run which lines: a plugin of pytest -----------------------------------------------------------------
+
+
+def cpu_seconds():
+    """Of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 class Watch:
@@ -68,9 +76,9 @@ class Watch:
     def pytest_runtest_protocol(self, item):
         self.now = set()
         sys.monitoring.restart_events()
-        began = time.perf_counter()
+        began = cpu_seconds()
         yield
-        self.seconds[item.nodeid] = time.perf_counter() - began
+        self.seconds[item.nodeid] = cpu_seconds() - began
         for file, number in self.now:
             place = f"{Path(file).relative_to(ROOT)}:{number}"
             self.found.setdefault(place, []).append(item.nodeid)
@@ -271,9 +279,10 @@ def lines_that_call(kernel):
 # -- killing them ----------------------------------------------------------------------------------------------------
 
 
-def _test(folder, arguments, output):
-    """Run the tests of a copy in this process, and end it."""
+def _test(folder, arguments, output, seconds):
+    """Run the tests of a copy in this process, for at most so many CPU seconds, and end it."""
     os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (round(seconds), round(seconds) + 10))
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
     os.chdir(folder)
@@ -292,29 +301,30 @@ def run(folder, tests, seconds):
     In a child of this process, which has imported ``ALREADY``, and the package not.
     """
     options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line"]
-    began = time.perf_counter()
+    began, before = time.perf_counter(), cpu_seconds()
     with tempfile.TemporaryFile("w+") as output:
         child = os.fork()
         if not child:
             try:
-                _test(folder, [*options, *tests], output)
+                _test(folder, [*options, *tests], output, SLOWER * seconds + STARTS)
             except BaseException:
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
                 os._exit(2)
         done, status = 0, 0
-        while not done and time.perf_counter() - began < SLOWER * seconds + STARTS:
+        while not done and time.perf_counter() - began < WAITS * (SLOWER * seconds + STARTS):
             time.sleep(0.1)
             done, status = os.waitpid(child, os.WNOHANG)
         if not done:
             os.killpg(child, 9)
-            os.waitpid(child, 0)
-            return "time", time.perf_counter() - began
+            _, status = os.waitpid(child, 0)
+        if not done or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
+            return "time", cpu_seconds() - before
         output.seek(0)
         said = output.read()
     failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR", "E "))]
-    return (failed[-1] if failed else said[-200:] or "?") if status else "", time.perf_counter() - began
+    return (failed[-1] if failed else said[-200:] or "?") if status else "", cpu_seconds() - before
 
 
 def tests_for(mutant, watched, budget):

@@ -147,8 +147,7 @@ test says so at 5 %:
 ![CPU seconds of one fit against rows and covariates](../figures/growth.png)
 
 *CPU seconds of one fit, one thread, against rows (10 columns) and columns (500 rows): EP, its peers, and the paper's
-EP, written plainly. EP-AUC used all pairs up to 4000 rows in this run; today it subsamples them from 1000 rows on
-([many rows](subsampled_pairs.md)).*
+EP, written plainly. EP-AUC uses all pairs up to 1000 rows, and a subsample beyond ([many rows](subsampled_pairs.md)).*
 
 ## Certificates
 

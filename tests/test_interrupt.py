@@ -191,6 +191,11 @@ def test_signals_at_random_times(name):
     check(name, FEW, seed=1)
 
 
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
 class AfterDraws(pac.TemperingSMC):
     """Gets SIGINT within a step, after so many draws."""
 
@@ -200,6 +205,15 @@ class AfterDraws(pac.TemperingSMC):
         if draw == self.after:
             signal.raise_signal(signal.SIGINT)
         return super()._stats(draw)
+
+
+class IgnoredAfterDraws(AfterDraws):
+    """Gets it where Python ignores the exception, as in callbacks of the garbage collector."""
+
+    def _stats(self, draw):
+        if draw == self.after:
+            Dying()
+        return pac.TemperingSMC._stats(self, draw)
 
 
 @pytest.mark.parametrize("draws", [0, 3])
@@ -286,16 +300,22 @@ def test_what_pm_sample_returns_is_of_the_posterior(caplog):
 def test_one_that_a_destructor_ignores_is_raised_again(unraisable):
     """Python ignores what a destructor raises, a KeyboardInterrupt too: the function does not end as if done."""
 
-    class Dying:
-        def __del__(self):
-            signal.raise_signal(signal.SIGINT)
-
     def search():
         Dying()
         return "done"
 
     with pytest.raises(KeyboardInterrupt):
         raises_interrupts(search)()
+    assert [type(each.exc_value) for each in unraisable] == [KeyboardInterrupt]
+
+
+def test_a_draw_raises_what_a_destructor_ignored(unraisable):
+    with model(gamma=40.0) as built:
+        step = IgnoredAfterDraws(particles=200)
+    step.set_rng(np.random.default_rng(1))
+    step.stop_tuning()
+    with pytest.raises(KeyboardInterrupt):
+        step.step(built.initial_point())
     assert [type(each.exc_value) for each in unraisable] == [KeyboardInterrupt]
 
 

@@ -50,10 +50,11 @@ PRESCRIBED = (  # by scikit-learn's checks of estimators
 )
 
 
+@cache
 def messages():
     """Place, text, expressions inserted and exception (or function that makes it), of every message."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield from within(ast.parse(path.read_text()), path.relative_to(SOURCE).as_posix())
+    files = sorted(SOURCE.rglob("*.py"))
+    return [each for path in files for each in within(ast.parse(path.read_text()), path.relative_to(SOURCE).as_posix())]
 
 
 def within(node, path):
@@ -135,7 +136,7 @@ def test_no_message_speaks_of_what_is_inside():
 
 
 def test_the_reader_tells_good_messages_from_bad_ones():
-    assert len(list(messages())) > 300
+    assert len(messages()) > 300
     assert names_something("gamma must be > 0", "")
     assert names_something("rows must be a matrix", "")
     assert names_something("calibrated() needs two rows", "")

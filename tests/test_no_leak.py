@@ -211,7 +211,8 @@ def check(way, times, data_sets):
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in SLOW_ONLY])
 def test_few_data_sets(way):
-    check(way, 4.0, 12)
+    """A glaring leak: the mean AUC of 12 data sets has a standard error of about 0.03, of 6 of 0.04."""
+    check(way, 4.0, 6 if way.startswith("classifier") else 12)
 
 
 @pytest.mark.slow

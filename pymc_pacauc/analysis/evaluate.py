@@ -372,6 +372,7 @@ class Ranking:
 
     @classmethod
     def of(cls, score: FloatArray, mask: Mask) -> Ranking:
+        """Sort rows by their scores, (n,); ``mask`` says which of them are positive."""
         order = np.argsort(-score, kind="stable")
         ordered = score[order]
         last = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), ordered.size - 1)
@@ -710,6 +711,7 @@ def central_interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
 
 
 def _check_over(over: str, draws: int) -> None:
+    """Check what is uncertain, and that there are draws where the posterior is."""
     check_choice("over", over, ("rows", "posterior", "both"))
     if over != "rows" and draws < 2:
         raise ValueError(
@@ -719,6 +721,7 @@ def _check_over(over: str, draws: int) -> None:
 
 
 def _words(over: str) -> str:
+    """Say in words what an interval is over."""
     return {"posterior": "the posterior", "both": "rows and the posterior"}.get(over, over)
 
 

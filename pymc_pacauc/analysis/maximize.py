@@ -267,13 +267,16 @@ class _Parameters:
         self.labels = entry_labels(names, self._shapes)
 
     def read(self) -> FloatArray:
+        """Return the logarithms of the values that the model has, (k,)."""
         return np.log(np.concatenate([np.ravel(v.get_value()).astype(float) for v in self.variables]))
 
     def write(self, x: FloatArray) -> None:
+        """Set the values of the model from their logarithms."""
         for variable, value in zip(self.variables, self.values(x).values(), strict=True):
             variable.set_value(np.asarray(value, dtype=variable.type.dtype))
 
     def values(self, x: FloatArray) -> dict[str, Any]:
+        """Return the values at these logarithms, by name and in their shapes."""
         stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
         parts = zip(self.variables, np.split(np.exp(x), stops[:-1]), self._shapes, strict=True)
         found = {str(variable.name): part.reshape(shape) for variable, part, shape in parts}
@@ -380,6 +383,7 @@ def regularization_path(
 
 
 def _problem(model_or_data: Any, gamma: Any, p: Any, v1: Any) -> tuple[Problem, str, Any]:
+    """Read a model, or data, as a spike-and-slab problem; return it with the name and labels of its dimension."""
     if model_or_data is None or isinstance(model_or_data, pm.Model):
         model = pm.modelcontext(model_or_data)
         source = problem_of(model)

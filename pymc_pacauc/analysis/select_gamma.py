@@ -317,6 +317,7 @@ def select_gamma(
 
 
 def _check(method: str, criterion: str, client: Any) -> None:
+    """Refuse combinations of options that do not exist."""
     check_choice("method", method, (*METHODS, "smc"))
     check_choice("criterion", criterion, ("auc", "certificate", "coverage"))
     if criterion == "certificate" and method == "smc":
@@ -334,6 +335,7 @@ Found = tuple[list[dict[str, Any]], Any, rule.GammaChoice | None]  # rows of the
 
 
 def _source(model: pm.Model | None) -> ModelProblem:
+    """Read a model as arrays; where that fails, recommend SMC."""
     try:
         return problem_of(pm.modelcontext(model))
     except NotLinearGaussianError as error:

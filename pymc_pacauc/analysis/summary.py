@@ -106,6 +106,7 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
 
 
 def _choose(names: list[str], var_name: str | None) -> str:
+    """Return the name of the spike-and-slab variable that is meant, among those there are."""
     if not names:
         raise ValueError("inclusion_probability needs a pac.SpikeSlab variable; without one all are included.")
     if var_name is None and len(names) > 1:
@@ -116,6 +117,7 @@ def _choose(names: list[str], var_name: str | None) -> str:
 
 
 def _counted(posterior: xr.Dataset, var_name: str | None) -> xr.DataArray:
+    """Return the shares of draws in which each coefficient of a variable is included."""
     names = _sparse_names(posterior)
     if not names:
         raise ValueError("result has no draws of indicators (of a SpikeSlab variable with v0 = 0): pass model= too.")
@@ -271,6 +273,7 @@ def _sparse_names(posterior: xr.Dataset) -> list[str]:
 
 
 def _summary_of_scores(scores: Any, ci_prob: float, top: float | None) -> pd.DataFrame:
+    """Summarise draws of scores: a row for each observation, with its rank."""
     if not isinstance(scores, xr.DataArray) or not draw_dims(scores):
         raise TypeError(
             "summary() needs draws of scores, as predict_scores() returns them without summary=True; got "
@@ -315,6 +318,7 @@ class Summary(pd.DataFrame):
 
 
 def _report(attrs: dict[str, Any], terms: int) -> str:
+    """Write the numbers about the whole fit as lines of text, those above the table in notebooks."""
     error = "" if np.isnan(attrs["log_evidence_se"]) else f" ± {attrs['log_evidence_se']:.3f}"
     measure, given = attrs["measure"], attrs["certificate"]
     rows = {
@@ -349,6 +353,7 @@ def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
 
 
 def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:
+    """Summarise the coefficients of an approximation; with the exact length, intervals are quantiles of draws."""
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     inclusion = approx.fit.inclusion_probability if approx.source.sparse else None
     table = _intervals(mean, sd, coefficient_labels(approx.model, approx.source.names), ci_prob, inclusion).round(3)
@@ -383,6 +388,7 @@ def coefficient_table(estimator: Any, posterior: Any, ci_prob: float, scale: Any
 def _intervals(
     mean: FloatArray, sd: FloatArray, names: Sequence[str], ci_prob: float, inclusion: FloatArray | None
 ) -> pd.DataFrame:
+    """Make a table of Gaussian coefficients: mean, sd, ends of the central interval, P(> 0), inclusion."""
     tail = tails(ci_prob)[0]
     columns = {
         "mean": mean,
@@ -397,6 +403,7 @@ def _intervals(
 
 
 def _variables(posterior: Any, var_names: Sequence[str] | None, observations: int) -> tuple[list[str], list[str]]:
+    """Return the variables to show, and those that are left out for their size."""
     if var_names is not None:
         return list(var_names), []
     draws = posterior.sizes["chain"] * posterior.sizes["draw"]
@@ -542,6 +549,7 @@ def _held_out(found: Mapping[str, Any], folds: int, random_seed: Any) -> pd.Data
 
 
 def _warning(result: Any) -> str:
+    """Say what a reader must know to compare this result: its caveat, or a prior tuned on the same data."""
     tuned = "prior tuned on these data" if result.fitted_to.tuned_prior else ""
     return "; ".join(each for each in (result.caveat, tuned) if each)
 

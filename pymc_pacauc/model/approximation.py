@@ -842,7 +842,8 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
 
     def __repr__(self) -> str:
         problem, number = self.fit.problem, self.source.layout.dimension
-        acted = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in vars(self.interventions).items() if v)
+        acted = sum(vars(self.interventions).values())
+        safeguards = f" (safeguards acted: {acted}, see .interventions)" if acted else ""
         measure, of_draw = self.fitted_to.measure, 1.0 - self.expected_risk
         lines = [
             f"{self.method} approximation of {'an' if measure in ('AUC', 'M') else 'a'} {measure} Gibbs posterior",
@@ -861,7 +862,7 @@ class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
         if self.source.sparse:
             lines.append(f"  model size     {self.expected_model_size:.2f} coefficients expected from the slab")
         state = "converged" if self.converged else "INTERRUPTED" if self.interrupted else "NOT CONVERGED"
-        lines.append(f"  {state} in {self.sweeps} sweeps" + (f" ({acted})" if acted else ""))
+        lines.append(f"  {state} in {self.sweeps} sweeps{safeguards}")
         return "\n".join(lines)
 
     __str__ = __repr__

@@ -355,6 +355,7 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
 
 
 def _selection(result: Any, top: Any, bottom: Any) -> None:
+    """Draw the table of a GammaSelection: AUCs above, log evidence below."""
     table = result.table
     gamma = table["gamma"]
     if table["auc"].notna().any():

@@ -127,7 +127,7 @@ def test_a_split_keeps_groups_together():
     signal = linear_gaussian_problem(X + 2.0 * y[:, None], y, gamma=100.0)
     found = pac.certify.split(signal, groups=patient)
     assert 0.5 < found.draw_auc < found.auc < found.empirical_auc
-    with pytest.raises(ValueError, match=r"in 2 groups are too few"):
+    with pytest.raises(ValueError, match=r"negative rows in 2 groups"):
         pac.certify.split(problem, groups=y)
 
 

@@ -16,6 +16,7 @@ namespaces
 import ast
 import builtins
 import dataclasses
+import doctest
 import inspect
 import re
 import textwrap
@@ -105,6 +106,17 @@ def test_namespaces_have_a_summary_and_an_example():
         doc = inspect.getdoc(getattr(pac, name))
         assert doc.split("\n\n")[0].endswith("."), name
         assert ">>>" in doc or name == "cluster", f"pac.{name} has no example"
+
+
+def test_examples_show_what_they_give():
+    """An example has output; that of a fit on a cluster is not run."""
+    silent = []
+    for name, value in public_names():
+        each = [(name, value)] + ([(f"{name}.{k}", v) for k, v in members(value)] if inspect.isclass(value) else [])
+        for place, member in each:
+            examples = doctest.DocTestParser().get_examples(inspect.getdoc(member) or "")
+            silent += [place] if examples and not any(example.want for example in examples) else []
+    assert silent == ["cluster.RowsFit"]
 
 
 def documented_defaults(value):

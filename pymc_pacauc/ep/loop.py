@@ -108,9 +108,14 @@ class ConvergenceWarning(UserWarning):
     Examples
     --------
     >>> import warnings
-    >>> import pymc_pacauc as pac
+    >>> from pymc_pacauc import arrays, results
+    >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [3.0]], [0, 1, 1], gamma=2.0)
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("error", pac.results.ConvergenceWarning)  # stop instead of warning
+    ...     warnings.simplefilter("error", results.ConvergenceWarning)  # stop instead of warning
+    ...     arrays.fit(problem, max_sweeps=1)
+    Traceback (most recent call last):
+        ...
+    pymc_pacauc.ep.loop.ConvergenceWarning: EP did not converge in 1 sweeps...
     """
 
 

@@ -195,6 +195,10 @@ class Plan:
         >>> from pymc_pacauc import arrays
         >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
         >>> Plan(n_pairs=2).check(problem)
+        >>> Plan(n_pairs=2, power=2.0).check(problem)
+        Traceback (most recent call last):
+            ...
+        ValueError: power must be in (0, 1], or 0 for variational Bayes; got 2.0.
         """
         if not 0.0 <= self.power <= 1.0:
             raise ValueError(f"power must be in (0, 1], or 0 for variational Bayes; got {self.power!r}.")

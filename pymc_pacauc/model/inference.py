@@ -46,9 +46,16 @@ class ScaleWarning(UserWarning):
     Examples
     --------
     >>> import warnings
-    >>> import pymc_pacauc as pac
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("error", pac.results.ScaleWarning)  # stop instead of warning
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(40, 2)) * [1.0, 1e7]
+    >>> with pm.Model():
+    ...     auc = pac.AUCPotential("auc", X @ pm.Normal("theta", size=2), X[:, 0] > 0.3, gamma=40)
+    ...     with warnings.catch_warnings():
+    ...         warnings.simplefilter("error", pac.results.ScaleWarning)  # stop instead of warning
+    ...         pm.fit(method=pac.EP(), progressbar=False)
+    Traceback (most recent call last):
+        ...
+    pymc_pacauc.model.inference.ScaleWarning: The covariates of theta have very different scales...
     """
 
 

@@ -73,9 +73,18 @@ class TemperingWarning(UserWarning):
     Examples
     --------
     >>> import warnings
-    >>> import pymc_pacauc as pac
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", np.array([[0.0], [1.0], [2.0]]) @ theta, [0, 0, 1], gamma=4.0)
+    ...     step = pac.TemperingSMC(particles=200)
+    ...     idata = pm.sample(200, step=step, chains=1, cores=1, random_seed=1, progressbar=False)
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", pac.results.TemperingWarning)  # stop instead of warning
+    ...     pac.tempering_path(idata.isel(draw=[0]))
+    Traceback (most recent call last):
+        ...
+    pymc_pacauc.smc.tempering.TemperingWarning: idata has no record of ... stage(s)...
     """
 
 

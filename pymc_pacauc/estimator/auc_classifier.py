@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from pymc_pacauc.comparison.kinds import label_comparison, unordered_classes
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.estimator import base
+from pymc_pacauc.estimator import all_or_nothing, base
 from pymc_pacauc.estimator.calibration import FittedScore, calibrate, fit_softmax
 from pymc_pacauc.estimator.posterior import Rows, fit_scores
 from pymc_pacauc.numerics import FloatArray
@@ -140,7 +140,7 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
     multi_class: str = "ovo"
     keep_data: Any = False
 
-    @base.all_or_nothing
+    @all_or_nothing
     def fit(self, X: Any, y: ArrayLike, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
         """Fit the posterior of the coefficients, choose gamma and calibrate probabilities.
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.comparison.censored import concordance, event_codes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.estimator import base
+from pymc_pacauc.estimator import all_or_nothing, base
 from pymc_pacauc.estimator.calibration import FittedScore
 from pymc_pacauc.estimator.posterior import Rows, fit_scores
 from pymc_pacauc.numerics import FloatArray, numeric_array
@@ -98,7 +98,7 @@ class ConcordanceEstimator(base.ScoreEstimator):
     verbose: Any = False
     keep_data: Any = False
 
-    @base.all_or_nothing
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
         """Fit the posterior of the coefficients and choose gamma.
 

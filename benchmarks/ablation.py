@@ -34,13 +34,14 @@ from scipy import special
 import pymc_pacauc as pac
 from pymc_pacauc.certify import matchings
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.comparison.kinds import stratified
-from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.kinds import stratified, unordered_classes
+from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import DistinctRows
-from pymc_pacauc.ep import loop, subsample, subsample_sums, sweep
+from pymc_pacauc.ep import leave_out, loop, subsample, subsample_sums, sweep
 from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
+from pymc_pacauc.ep.start import GammaPath
 from pymc_pacauc.estimator import posterior as estimator_posterior
 from pymc_pacauc.fitting import fit as fit_by_options
 from pymc_pacauc.problem import scores as core_scores
@@ -161,6 +162,19 @@ def weighted(n, d, counts):
 def repeated_rows(n, d):
     X, y = linear_data(n, d)
     return fit_work(f"{d} binary columns, {n} rows", (X > 0.0).astype(float), partial(bipartite, y))
+
+
+def classes(n, d, count):
+    """Unordered classes, each with a score of its own coefficients: the independent parts of one problem."""
+    X, _ = linear_data(n, d)
+    rng = np.random.default_rng(5)
+    y = np.argmax(X @ rng.standard_normal((d, count)) / np.sqrt(d) + rng.gumbel(size=(n, count)), axis=1)
+
+    def pairs():
+        of_class = [each.map(k * n + np.arange(n), count * n) for k, each in enumerate(unordered_classes(y))]
+        return Pairs(count * n, tuple(block for each in of_class for block in each.blocks))
+
+    return fit_work(f"{count} classes, {n} rows, d = {d}", np.kron(np.eye(count), X), pairs, False, gamma=n)
 
 
 def choosing(n, d):
@@ -323,6 +337,24 @@ STRATEGIES = (
         "a path of its own for each fold",
         partial(replace, folds="removed sites"),
         lambda: [choosing(500, 10), choosing(1000, 10), choosing(2000, 100)],
+    ),
+    Strategy(
+        "fold_pairs",
+        "a subsample of the pairs of folds",
+        [(leave_out, "GammaPath", partial(GammaPath, pairs_per_row=np.inf))],
+        lambda: [choosing(2000, 10), estimator(3000, 30)],
+    ),
+    Strategy(
+        "few_rows",
+        "gamma on 1000 of more than 2500 rows",
+        [(search_gamma, "MANY_ROWS", 10**9)],
+        lambda: [choosing(4000, 10), choosing(8000, 10)],
+    ),
+    Strategy(
+        "parts",
+        "a start at fits of the independent parts",
+        partial(replace, start="prior"),
+        lambda: [classes(300, 10, 6), classes(300, 30, 10)],
     ),
     Strategy(
         "estimator",

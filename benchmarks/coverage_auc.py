@@ -16,7 +16,10 @@ which the AUC of any linear score is known; beside it the quantiles of the AUCs 
 
 `--bands` asks it of the pointwise bands of the ROC curve, binormal scores of AUC 0.86.
 
-python -m benchmarks.coverage_auc [--datasets 2000] [--ci-prob 0.95] [--deployed] [--bands] [--precision]
+`--report` asks it of the interval in the report of an estimator, from its training rows alone: by scores of rows left
+out, as they are and with the variance of another sample of four times as many rows added.
+
+python -m benchmarks.coverage_auc [--datasets 2000] [--ci-prob 0.95] [--deployed] [--bands] [--precision] [--report]
 """
 
 import os
@@ -149,6 +152,20 @@ def measure_deployed(fits, n_train=100, n_test=120, d=6, shift=0.4, ci_prob=0.9,
     return Deployed(fits, float(np.mean(covered)), float(np.mean(width)), float(np.mean(by_draws)))
 
 
+def measure_report(fits, n, d, share=1 / 3, shift=0.6, ci_prob=0.9):
+    """Coverage and width of two intervals for the deployed score's AUC, from scores of rows left out; their bias."""
+    rng, v, found = np.random.default_rng([n, d]), shift / np.arange(1, d + 1), []
+    for _ in range(fits):
+        y = rng.permutation(np.arange(n) < round(share * n))
+        score = pac.AUCClassifier().fit(rng.normal(size=(n, d)) + v * y[:, None], y).scores_[0]
+        weights = score.posterior.coef
+        truth = ndtr(v @ weights / np.sqrt(2.0 * weights @ weights))
+        for new_rows in (None, (score.folds - 1) * n):
+            said = pac.auc_interval(score.held_out, y, ci_prob=ci_prob, new_rows=new_rows)
+            found.append([said.lower <= truth <= said.upper, said.upper - said.lower, said.auc - truth])
+    return np.mean(np.reshape(found, (fits, 2, 3)), axis=0)
+
+
 def measure_bands(datasets, n_pos, n_neg, ci_prob, rates=(0.02, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9), shift=1.5):
     """How often the band of the ROC curve contains the true positive rate, at some false positive rates."""
     rng, y = np.random.default_rng([n_pos, n_neg]), np.arange(n_pos + n_neg) < n_pos
@@ -185,7 +202,15 @@ def main():
     parser.add_argument("--deployed", action="store_true", help="of the mean score of a fitted posterior, in 200 fits")
     parser.add_argument("--bands", action="store_true", help="of ROC curves, in 50 data sets at 0.9")
     parser.add_argument("--precision", action="store_true", help="of precision-recall curves, in 150 data sets at 0.9")
+    parser.add_argument("--report", action="store_true", help="of reports of estimators, in 120 fits at 0.9")
     arguments = parser.parse_args()
+    if arguments.report:
+        print("| rows | columns | coverage, folds as they are | of the report | widths | bias |")
+        print("|---:|---:|---:|---:|---:|---:|")
+        for n, d in ((100, 3), (100, 10), (200, 10), (200, 30), (500, 10)):
+            (plain, width, bias), (wide, wider, _) = measure_report(120, n, d)
+            print(f"| {n} | {d} | {plain:.3f} | {wide:.3f} | {width:.3f}, {wider:.3f} | {bias:+.3f} |", flush=True)
+        return
     if arguments.precision:
         recalls = (0.2, 0.5, 0.8)
         print(f"| n+ | n- | shift | average precision | {' | '.join(f'at recall {recall:g}' for recall in recalls)} |")

@@ -66,7 +66,7 @@ def renew_pages():
 
 
 def run(arguments):
-    """Run a benchmark, show what it prints, and keep its tables under its command (without the folder of its data)."""
+    """Run a benchmark, show what it prints, and keep its tables under its command (without names of files)."""
     printed = []
     with subprocess.Popen(
         [sys.executable, "-m", f"benchmarks.{arguments[0]}", *arguments[1:]], stdout=subprocess.PIPE, text=True
@@ -76,7 +76,8 @@ def run(arguments):
             printed.append(line)
     if process.returncode or not (tables := tables_of("".join(printed))):
         sys.exit("It failed, or printed no table: nothing is kept.")
-    command = re.sub(r" --(data|colon) \S+", "", " ".join(["python -m benchmarks." + arguments[0], *arguments[1:]]))
+    command = " ".join(["python -m benchmarks." + arguments[0], *arguments[1:]])
+    command = re.sub(r" --(data|colon|records) \S+", "", command)
     held = {**kept(), command: tables}
     FILE.write_text(json.dumps(dict(sorted(held.items())), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

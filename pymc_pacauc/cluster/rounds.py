@@ -41,9 +41,7 @@ class ClusterError(RuntimeError):
 def check_client(client: Client) -> None:
     """Refuse a client that is closed or asynchronous, or whose workers lack this package."""
     if not isinstance(client, Client):
-        raise TypeError(
-            f"client must be a distributed.Client that computes synchronously; got {type(client).__name__}."
-        )
+        raise TypeError(f"client must be a synchronous distributed.Client; got {type(client).__name__}.")
     if getattr(client, "asynchronous", False):
         raise TypeError("client is asynchronous: make one with Client(address), without asynchronous=True.")
     if client.status != "running":

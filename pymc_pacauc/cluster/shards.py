@@ -116,10 +116,7 @@ def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Call
 def check_worth(n_pairs: int) -> None:
     """Refuse problems with so few pairs that one machine is faster."""
     if n_pairs < LEAST_PAIRS:
-        raise ValueError(
-            f"{n_pairs:,} pairs are too few for a cluster: one machine sums them faster than the workers can be asked. "
-            f"Leave client out (it is for {LEAST_PAIRS:,} pairs and more)."
-        )
+        raise ValueError(f"{n_pairs:,} pairs are too few for a cluster (below {LEAST_PAIRS:,}): leave client out.")
 
 
 # -- parts of rows ------------------------------------------------------------------------------------------------

@@ -137,11 +137,10 @@ def _check_followed(time: FloatArray, survival: FloatArray, used: NDArray[np.boo
     """Refuse weights of events ``used`` at times where the censoring survival is below ``LEAST_FOLLOWED``."""
     lost = used & (survival < LEAST_FOLLOWED)
     if lost.any():
+        first = f"{time[lost].min():g}"
         raise ValueError(
-            f"weights: inverse censoring weights explode for {int(lost.sum())} event(s) from time "
-            f"{time[lost].min():g} on. Less than {LEAST_FOLLOWED:.0%} would be followed longer than that, so that one "
-            f"event has the weight of {LEAST_FOLLOWED**-2:g} or more others. Compare earlier events only, for example "
-            f"{option}={time[lost].min():g}."
+            f"weights: inverse censoring weights explode for {int(lost.sum())} event(s) from time {first} on, when "
+            f"less than {LEAST_FOLLOWED:.0%} are followed. Compare earlier events only, for example {option}={first}."
         )
 
 
@@ -399,11 +398,9 @@ def event_codes(event: ArrayLike, n: int) -> NDArray[np.intp]:
         raise ValueError(f"event must have shape ({n},), one per time; got {given.shape}.")
     if given.dtype != bool:
         values = number_vector("event", event, "0 where it was censored, 1 (or True) where the event was seen")
-        if ((values < 0.0) | (values % 1.0 != 0.0)).any():
-            raise ValueError(
-                "event must be boolean, or 0 (censored) and 1 (event), or the code of each event's cause, a whole "
-                f"number > 0; got {values[(values < 0.0) | (values % 1.0 != 0.0)][0]:g}."
-            )
+        wrong = values[(values < 0.0) | (values % 1.0 != 0.0)]
+        if wrong.size:
+            raise ValueError(f"event must be boolean, or 0 (censored) and whole numbers for causes; got {wrong[0]:g}.")
         given = values
     return given.astype(np.intp)
 

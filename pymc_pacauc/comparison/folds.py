@@ -41,9 +41,7 @@ def comparison_folds(
     if groups is not None:
         index = _renumber(label_codes("groups", groups, pairs.n), order)
         if index.max() + 1 < folds:
-            raise ValueError(
-                f"groups has {index.max() + 1} values, fewer than folds={folds}: use at most as many folds."
-            )
+            raise ValueError(f"groups has {index.max() + 1} values, fewer than folds={folds}: use fewer folds.")
     elif _too_small(pairs, classes, strata, folds):
         index = strata
     else:

@@ -156,9 +156,7 @@ def sorted_classes(y: ArrayLike) -> NDArray[np.intp]:
     try:
         order = sorted(range(len(classes)), key=classes.__getitem__)
     except TypeError as error:
-        raise ValueError(
-            f"y has labels that cannot be sorted ({error}), so the order of the classes' scores is not defined."
-        ) from None
+        raise ValueError(f"y has labels that cannot be sorted ({error}): recode them, as strings.") from None
     return np.argsort(order)[place]
 
 

@@ -367,10 +367,7 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
         return np.asarray(rank == rank.max())
     chosen = _understood(classes) if positive is None else _named(classes, positive)
     if len(classes) < 2:
-        raise ValueError(
-            f"y has one class only (all {place.size} labels are {classes[0]!s}); "
-            "the AUC needs at least one positive and one negative observation."
-        )
+        raise ValueError(f"y has one class only (all {place.size} labels are {classes[0]!s}): there is no pair.")
     return place == chosen
 
 
@@ -419,18 +416,14 @@ def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np
         try:
             place, distinct = pandas.factorize(labels)
         except TypeError as error:
-            raise ValueError(
-                f"{name} must be one-dimensional, one label per observation; it has an {error}."
-            ) from error
+            raise ValueError(f"{name} must be one-dimensional, one label a row; it has an {error}.") from error
         missing = place < 0
     else:
         distinct, missing = np.unique(labels), labels != labels  # NaN and NaT differ from themselves
         place = np.searchsorted(distinct, labels) if distinct.size > 2 else (labels != distinct[0]).astype(np.intp)
     missing = np.ma.getmaskarray(np.ma.asarray(values)) if np.ma.is_masked(values) else missing
     if missing.any():
-        raise ValueError(
-            f"{name} has {int(missing.sum())} missing value(s) out of {labels.size}: drop or impute those observations."
-        )
+        raise ValueError(f"{name} has {missing.sum()} missing value(s) out of {labels.size}: drop or impute those.")
     if labels.dtype.kind in "mM":
         return list(distinct), place
     return [value.item() if isinstance(value, np.generic) else value for value in distinct.tolist()], place

@@ -164,10 +164,7 @@ def empirical_risk(
         classes = unordered_classes(y, weights, strata)
         values, shape = score_array(scores), (classes[0].n, len(classes))
         if values.shape[-2:] != shape:
-            raise ValueError(
-                f"scores must have shape (..., {shape[0]}, {shape[1]}), a score of each row for each class; got "
-                f"{values.shape}."
-            )
+            raise ValueError(f"scores must have shape (..., {shape[0]} rows, {shape[1]} classes); got {values.shape}.")
         return np.mean([checked_risk(values[..., k], each, ties, "y") for k, each in enumerate(classes)], axis=0)
     comparison = label_comparison(
         y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr
@@ -182,10 +179,8 @@ def checked_risk(scores: ArrayLike, comparison: Pairs, ties: str, labels: str) -
     if values.ndim == 0:
         raise ValueError("scores is a single number; it needs one score per observation along its last axis.")
     if values.shape[-1] != comparison.n:
-        raise ValueError(
-            f"scores has {values.shape[-1]} observations along its last axis (shape {values.shape}) "
-            f"but {labels} has {comparison.n}{' labels' if labels == 'y' else ''}."
-        )
+        size = values.shape[-1]
+        raise ValueError(f"scores has {size} observations along its last axis but {labels} has {comparison.n}.")
     rows = np.ascontiguousarray(values.reshape(-1, comparison.n))
     return pair_risk(rows, comparison, ties=ties).reshape(values.shape[:-1])[()]
 
@@ -443,10 +438,7 @@ def score_array(scores: ArrayLike) -> FloatArray:
     if doubtful or (given.dtype.kind in "iu" and (np.abs(values) >= 2.0**53).any()):
         known = ~np.isnan(values)
         if len(set(given[known].tolist())) != len(set(values[known].tolist())):
-            raise ValueError(
-                "scores has different values that are equal as float64, so that they would tie; "
-                "give their ranks instead, for example scipy.stats.rankdata(scores, axis=-1)."
-            )
+            raise ValueError("scores has different values equal as float64: pass their ranks, scipy.stats.rankdata.")
     return values
 
 

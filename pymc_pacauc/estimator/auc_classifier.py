@@ -43,10 +43,10 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         is a sum of smooth functions, one for each column (:func:`~pymc_pacauc.additive_features`), with smoothness by
         evidence; :func:`~pymc_pacauc.plots.plot_shapes` draws them. ``"gp"``: the score is a Gaussian process of the
         columns' robust scores, with lengthscale by evidence; it has no certificate. Neither has ``coef_``. ``"auto"``:
-        a weighted mean of the scores of ``"gaussian"``, ``"additive"`` and ``"gp"``, with weights by their ranking of
-        rows left out: the best ranking on most data unless positives are few, at several times the cost; ``coef_``,
-        ``gamma_``, ``log_evidence_``, ``approximation_`` and ``idata_`` are those of its linear part, and it has no
-        certificate and no ``intercept_``.
+        a weighted mean of the scores of ``"gaussian"``, the same of robust scores of the columns, ``"additive"`` and
+        ``"gp"``, with weights by their ranking of rows left out: the best ranking on most data, at several times the
+        cost; ``coef_``, ``gamma_``, ``log_evidence_``, ``approximation_`` and ``idata_`` are those of its linear part,
+        and it has no certificate and no ``intercept_``.
     method : {"ep", "vb", "smc"}, default "ep"
         Expectation propagation, Gaussian variational Bayes, or draws of the exact posterior by tempering SMC (folds are
         by EP then too).

@@ -78,6 +78,11 @@ class AdditiveFeatures:
         return np.concatenate([numbers, np.repeat(numbers, [table.shape[1] - 1 for table in self.tables])])
 
     @property
+    def lines(self) -> AdditiveFeatures:
+        """The lines alone."""
+        return AdditiveFeatures(self.points, tuple(table[:, :1] for table in self.tables))
+
+    @property
     def rank(self) -> int:
         """Number of features."""
         return sum(table.shape[1] for table in self.tables)
@@ -204,12 +209,6 @@ def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> Additiv
     each = np.ones(len(rows)) if weights is None else observation_weights(weights, len(rows))
     found = [_functions(column, each) for column in rows.T]
     return AdditiveFeatures(tuple(points for points, _ in found), tuple(table for _, table in found))
-
-
-def robust_scores(features: AdditiveFeatures, X: FloatArray) -> FloatArray:
-    """Compute the robust scores (lines) of all columns, shape (rows, d)."""
-    each = zip(X.T, features.points, features.tables, strict=True)
-    return np.hstack([_between(x, points, table[:, :1]) for x, points, table in each])
 
 
 def _functions(x: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

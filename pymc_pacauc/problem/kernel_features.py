@@ -308,9 +308,7 @@ def _kernel(kernel: Any) -> Kernel:
 def _evaluate(kernel: Kernel, X: FloatArray, others: FloatArray) -> FloatArray:
     values = np.asarray(kernel(X, others), dtype=np.float64)
     if values.shape != (len(X), len(others)):
-        raise ValueError(
-            f"kernel must return shape {(len(X), len(others))} for {len(X)} and {len(others)} rows; got {values.shape}."
-        )
+        raise ValueError(f"kernel must return shape {(len(X), len(others))} for these rows; got {values.shape}.")
     if not np.isfinite(values).all():
         raise ValueError(f"kernel returned {int((~np.isfinite(values)).sum())} NaN or infinite value(s).")
     return values
@@ -320,10 +318,7 @@ def _diagonal(kernel: Kernel, X: FloatArray) -> FloatArray:
     parts = [X[part] for part in slices(len(X), at_once=64)]
     values = np.concatenate([np.diagonal(_evaluate(kernel, part, part)) for part in parts])
     if values.min() < 0.0 or values.max() <= 0.0:
-        raise ValueError(
-            "kernel must have finite variances (its values of a row with itself), none negative and some positive; got "
-            f"{values.min():g} to {values.max():g}."
-        )
+        raise ValueError(f"kernel(x, x) must be >= 0, and > 0 for some x; got {values.min():g} to {values.max():g}.")
     return values
 
 

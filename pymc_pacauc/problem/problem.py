@@ -558,9 +558,7 @@ def linear_gaussian_problem(
         what = "times" if pairs.kind == "censored times" else "labels"
         raise ValueError(f"X has {n} rows but there are {pairs.n} {what}.")
     if pairs.partial:
-        raise ValueError(
-            "y is a partial AUC (max_fpr=), not an average over fixed pairs: no problem on arrays has one."
-        )
+        raise ValueError("y is a partial AUC, not an average over fixed pairs: leave max_fpr out.")
     check_ties(ties)
     if prior_factor is None:
         prior_factor = _factor(1.0 if prior_covariance is None else prior_covariance, d)
@@ -634,26 +632,18 @@ def spike_slab_problem(
     array([1., 0., 0., 0.])
     """
     if numeric_array("v1", v1).ndim > 1:
-        raise ValueError(
-            f"v1 must be a number or one for each coefficient: slabs are independent; got shape {np.shape(v1)}."
-        )
+        raise ValueError(f"v1 must be a number or one for each coefficient; got shape {np.shape(v1)}.")
     dense = linear_gaussian_problem(
         X, y, gamma, prior_mean=prior_mean, prior_covariance=v1, offset=offset, ties=ties, positive=positive
     )
     p = finite_array("inclusion_probability", inclusion_probability, (dense.d,))
     wrong = p[~((p > 0.0) & (p <= 1.0))]
     if wrong.size:
-        raise ValueError(
-            f"inclusion_probability must be in (0, 1]; got {wrong[0]:g}. Drop the column of a coefficient that is "
-            "never included."
-        )
+        raise ValueError(f"inclusion_probability must be in (0, 1]; got {wrong[0]:g}. Drop columns never included.")
     ratio = finite_array("v0", v0, (dense.d,)) / dense.prior.factor**2
     wrong = ratio[~((ratio >= 0.0) & (ratio <= 1.0 + 1e-12))]
     if wrong.size:
-        raise ValueError(
-            "v0, the variance of the spike, must be at least 0 and at most v1, that of the slab; got v0 / v1 = "
-            f"{wrong[0]:g}."
-        )
+        raise ValueError(f"v0 must be at least 0 and at most v1, of the slab; got v0 / v1 = {wrong[0]:g}.")
     wrong = dense.prior.mean[(p < 1.0) & (dense.prior.mean != 0.0)]
     if wrong.size:
         raise ValueError(f"prior_mean must be 0 where inclusion_probability < 1; got {wrong[0]:g}.")
@@ -686,11 +676,9 @@ def _factor(covariance: ArrayLike, d: int) -> FloatArray:
     matrix = numeric_array("prior_covariance", covariance)
     if matrix.ndim < 2:
         variances = finite_array("prior_covariance", matrix, (d,))
-        if (variances <= 0).any():
-            raise ValueError(
-                f"prior_covariance has {int((variances <= 0).sum())} variance(s) <= 0: the prior is singular. "
-                "Drop those coefficients or give them a positive variance."
-            )
+        bad = int((variances <= 0).sum())
+        if bad:
+            raise ValueError(f"prior_covariance has {bad} variance(s) <= 0: drop those coefficients or raise these.")
         return np.sqrt(variances)
     finite_array("prior_covariance", matrix, (d, d))
     if not np.allclose(matrix, matrix.T, rtol=1e-8, atol=1e-12 * np.abs(matrix).max()):

@@ -163,16 +163,11 @@ class ScoreFunction:
                 f"The scores depend on {', '.join(name for name in named if name != fits)} too: pass a mapping with "
                 f"new values of all of them, {{{', '.join(f'{name!r}: ...' for name in named)}}}."
             )
+        known = ", ".join(named) or "none"
         if unknown := [str(name) for name in X_new if name not in named]:
-            raise ValueError(
-                f"X_new has the names {', '.join(unknown)}, which are no pm.Data of the scores; these are "
-                f"{', '.join(named) or 'none'}."
-            )
+            raise ValueError(f"X_new has the names {', '.join(unknown)}; the pm.Data of the scores are {known}.")
         if missing := [name for name in named if name not in X_new]:
-            raise ValueError(
-                f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
-                f"{', '.join(named)}."
-            )
+            raise ValueError(f"X_new lacks {', '.join(missing)}: give new values of all of {known}.")
         return {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
 
     def _asked(self) -> list[Input]:
@@ -201,10 +196,7 @@ class ScoreFunction:
         if self.classes:
             raise ValueError("The model has a score for each class: name one, a pm.Deterministic, by var_name=.")
         if not self.linear and not self.refusal:
-            raise ValueError(
-                "The scores are not linear in the columns of X, so they have no weights: use "
-                "pac.predict_scores(result, X_new), with model= for draws."
-            )
+            raise ValueError("Scores not linear in the columns of X have no weights: use pac.predict_scores.")
         asked = self._asked()
         varies = np.concatenate([*(np.full(each.size, each in asked) for each in self.inputs), [False]])
         held = [np.zeros(each.size) if each in asked else np.array(each.same or ()) for each in self.inputs]
@@ -241,10 +233,7 @@ class ScoreFunction:
         """Compute the scores (draws, rows) of a linear score."""
         if not self.linear:
             names = ", ".join(each.name for each in self.inputs if each.name)
-            raise ValueError(
-                f"Scores that are not linear in {names or 'X_new'} are computed by the model: pass model=, that of "
-                "these draws."
-            )
+            raise ValueError(f"Scores not linear in {names or 'X_new'} need the model of the draws: pass model=.")
         weights = (self.matrix @ theta.T).T + self.constant
         return weights[:, :-1] @ rows.flat.T + weights[:, -1:]
 
@@ -336,9 +325,7 @@ def flat_draws(posterior: Any, variables: Sequence[tuple[str, tuple[int, ...]]])
     found = [np.zeros((draws, 0))]
     for name, shape in variables:
         if name not in posterior:
-            raise ValueError(
-                f"The posterior has no draws of {name}, which the scores depend on: keep it among the var_names."
-            )
+            raise ValueError(f"The posterior has no draws of {name}, of which scores are made: keep it in var_names.")
         value = posterior[name].transpose("chain", "draw", ...).values
         if value.shape[2:] != shape:
             raise ValueError(
@@ -385,10 +372,8 @@ def _read_values(each: Input, values: Any) -> Values:
             f"{what} has {array.shape[1]} columns; the scores of this model have {each.size}{known}. For those of a "
             "Gaussian process, pass gp=."
         )
-    if not np.isfinite(array).all():
-        raise ValueError(
-            f"{what} has {int((~np.isfinite(array)).sum())} NaN or infinite value(s): impute or drop those rows."
-        )
+    if bad := array.size - int(np.isfinite(array).sum()):
+        raise ValueError(f"{what} has {bad} NaN or infinite value(s): impute or drop those rows.")
     if each.levels is not None:
         if (array != np.round(array)).any():
             raise ValueError(f"{what} holds whole numbers in the model, such as the codes of groups; got {values!r}.")

@@ -58,7 +58,7 @@ from pymc_pacauc.tune.nested import DENSITY, FARTHEST, Conditional, Density, Poi
 # as many take twice as many fits, and each counts in the certificate.
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 # Prior sds of bends that are compared, lines having 1. Twice as many: as many more fits, which the certificate counts.
-BENDS = (0.3, 1.0, 3.0)
+BENDS = (0.1, 0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True, eq=False)

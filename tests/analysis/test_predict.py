@@ -173,7 +173,7 @@ def test_refusals(fitted):
             pac.predict_scores(result, X_new[:, :2])
     with pytest.raises(ValueError, match="NaN"):
         pac.predict_scores(approx, np.full((2, 3), np.nan))
-    with pytest.raises(ValueError, match=r"no pm\.Data of the scores"):
+    with pytest.raises(ValueError, match=r"has the names nothing; the pm\.Data of the scores are X"):
         pac.predict_scores(approx, {"nothing": X_new})
     with pytest.raises(ValueError, match="is not in the posterior, which has"):
         pac.predict_scores(idata, X_new, var_name="beta")
@@ -323,7 +323,7 @@ def test_several_data_by_name():
         pac.predict_scores(approx, X_new)
     with pytest.raises(ValueError, match="different numbers of rows"):
         pac.predict_scores(approx, {"X": X_new, "group": [0, 1]})
-    with pytest.raises(ValueError, match=r"wards, which are no pm\.Data"):
+    with pytest.raises(ValueError, match=r"wards; the pm\.Data of the scores are"):
         pac.predict_scores(approx, {"X": X_new, "wards": [0, 1]})
 
 

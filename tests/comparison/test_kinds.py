@@ -134,8 +134,8 @@ def test_hand_and_tills_m(seed, n, weighted):
     [
         ({"multi_class": "ovr"}, 'multi_class must be "ovo" or None'),
         ({"ordered": True}, "goes with weights and strata"),
-        ({"scores": np.zeros(4)}, r"scores must have shape \(..., 4, 3\).*got \(4,\)"),
-        ({"scores": np.zeros((4, 2))}, r"scores must have shape \(..., 4, 3\)"),
+        ({"scores": np.zeros(4)}, r"scores must have shape \(..., 4 rows, 3 classes\).*got \(4,\)"),
+        ({"scores": np.zeros((4, 2))}, r"scores must have shape \(..., 4 rows, 3 classes\)"),
         ({"y": [1, 1, 1, 1]}, "one class only"),
     ],
 )

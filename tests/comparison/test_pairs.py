@@ -61,7 +61,7 @@ def test_positive_names_the_class(yes, no, make):
         (pd.array([0, 1, pd.NA], dtype="Int64"), None, "y has 1 missing value"),
         ([0, 1, 2], None, r"y has 3 distinct values \(0, 1, 2\).*Recode y"),
         (list(range(9)), None, r"y has 9 distinct values \(0, 1, 2, 3, 4, \.\.\.\)"),
-        ([1, 1, 1], None, "y has one class only.*all 3 labels are 1.*at least one positive and one negative"),
+        ([1, 1, 1], None, "y has one class only.*all 3 labels are 1.*there is no pair"),
         ([False, False], None, "y has one class only"),
         (["a", "a"], "a", "y has one class only"),
         (["a", "b"], None, "values .*'a', 'b'.*positive="),

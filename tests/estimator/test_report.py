@@ -48,10 +48,12 @@ class Balanced(HTMLParser):
                 "certified",
                 "P(&gt; 0)",
                 "a&lt;b",
+                "Intervals are calibrated",
             ],
         ),
-        ({"prior": "spike_slab", "gamma": "default"}, ["inclusion", "There is no certificate"]),
+        ({"prior": "spike_slab", "gamma": "default"}, ["inclusion", "There is no certificate", "not calibrated"]),
         ({"gamma": "certificate", "method": "vb"}, ["GaussianVB converged"]),
+        ({"gamma": "default", "method": "smc"}, ["EP converged", "certified"]),
         ({"multi_class": "ovo", "gamma": "default"}, ["2 against the rest", "Hand and Till"]),
     ],
 )
@@ -70,6 +72,7 @@ def test_the_page_stands_alone(tmp_path, options, words):
     assert page.count("<svg") == page.count('<svg role="img" aria-label=')
     for word in words:
         assert word in page
+    assert ("Draws by tempering SMC, log evidence" in page) == (options.get("method") == "smc")
     parser = Balanced()
     parser.feed(re.sub(r"<!doctype html>", "", page))
     assert parser.open == []

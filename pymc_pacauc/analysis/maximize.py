@@ -20,7 +20,7 @@ Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.1
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,7 +148,8 @@ def maximize_evidence(
     Raises
     ------
     ValueError
-        If ``over`` names what is no ``pm.Data`` of positive numbers in the prior, or the model cannot be fitted by EP.
+        If ``over`` is a mapping, or names what is no ``pm.Data`` of positive numbers in the prior, or the model cannot
+        be fitted by EP.
 
     Warns
     -----
@@ -183,6 +184,8 @@ def maximize_evidence(
     (True, 1)
     """
     model = pm.modelcontext(model)
+    if isinstance(over, Mapping):
+        raise ValueError(f"over must be a name or a list of names, without transforms; got {dict(over)!r}.")
     names = list(dict.fromkeys([over] if isinstance(over, str) else over))
     _refuse_gamma(model, names)
     space, read = _Parameters(model, names), ProblemReader(model).read

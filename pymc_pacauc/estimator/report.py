@@ -23,7 +23,7 @@ from scipy.special import ndtri
 from sklearn.metrics import precision_score, recall_score
 
 import pymc_pacauc
-from pymc_pacauc.analysis.evaluate import roc
+from pymc_pacauc.analysis.evaluate import auc_interval, roc
 from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION, draw_band
 from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN, draw_shape, plot_roc
 from pymc_pacauc.analysis.summary import coefficient_table
@@ -163,7 +163,8 @@ def _names_above(estimator: Any, score: Any) -> list[str]:
 
 def _boundary(score: Any, k: int, name: str) -> Boundary:
     positive, weights = score.outcome > k, score.weights  # as in the regression that the probabilities are
-    curves = roc(score.held_out, positive, ci_prob=CI_PROB, groups=score.posterior.groups)
+    options = {"ci_prob": CI_PROB, "groups": score.posterior.groups}
+    curves = roc(score.held_out, positive, **options)
     probability = score.maps[k](score.held_out)
     bins = []
     for rows in np.array_split(np.argsort(probability, kind="stable"), min(10, positive.size)):
@@ -177,7 +178,10 @@ def _boundary(score: Any, k: int, name: str) -> Boundary:
         cuts.append([at, *(recall_score(*side) for side in sides), *predictive])
     weighted = bool((weights != weights[0]).any())
     lines = np.array([curves[name] for name in CURVES])
-    measures = {name: float(curves.attrs[name]) for name in ("auc", "auc_lower", "auc_upper", "ci_prob", "n_groups")}
+    # Fits of the folds share rows: with 10 columns of 100 rows 83 % of the intervals without new rows hold the AUC.
+    said = auc_interval(score.held_out, positive, new_rows=(score.folds - 1) * positive.size, **options)
+    measures = {name: float(curves.attrs[name]) for name in ("auc", "ci_prob", "n_groups")}
+    measures |= {"auc_lower": said.lower, "auc_upper": said.upper}
     return Boundary(name, positive.mean(), lines, measures, np.array(bins).T, np.array(cuts), weighted)
 
 
@@ -262,7 +266,7 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
     which = "AUC over all strata" if figures.strata else "AUC"
     unit = "groups" if groups else "rows"
     for each in figures.boundaries:
-        words = f"its {CI_PROB:.0%} interval over {unit}, given the fits of the folds; its coverage is a little lower"
+        words = f"its {CI_PROB:.0%} interval over {unit}, widened because fits of the folds share {unit}"
         facts += [
             (f"{which} of rows left out, positive: {each.name}", f"{each.measures['auc']:.3f}"),
             (words, "{auc_lower:.3f} to {auc_upper:.3f}".format_map(each.measures)),

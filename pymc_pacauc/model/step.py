@@ -185,7 +185,7 @@ class TemperingSMC(BlockedStep):
         self._target, problem = _target(model)
         self._constants = fitted_to(model, "TemperingSMC", problem).as_stats()
         self._score_function = read_scores(model).pieces()  # spread over the draws like the stages
-        self._settings = Settings(particles, ess_threshold, move, decorrelation, max_moves)
+        self._settings = Settings(particles, ess_threshold, move, decorrelation, max_moves, states=1)
         self._variables = flat_variables(model)
         _check_start(self._target, model, self._variables)  # also compiles: here once, not in every process
         self._path = self._target if start is None else _started(self._target, start)

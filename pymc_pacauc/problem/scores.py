@@ -13,9 +13,10 @@ variables have this form. Computed on first use, and kept:
 
 *Features.* The scores of a smooth Gaussian process depend on far fewer than n directions, to any accuracy that matters.
 Pivoted Cholesky of the scores' prior covariance finds the *features*, directions that leave every score at most 1e-4 of
-the smallest prior variance of a score, in O(n k^2). They are given by the scores at some of the observations, the
-*pivots*, in order of the variance they explain. (The jitter of 1e-6 that PyMC adds to a kernel matrix is smaller, and
-is left out.) The plan chooses the coordinates (:mod:`pymc_pacauc.ep.plan`): "coefficients" or "features".
+the smallest prior variance of a score, in O(n k^2); at most 1e-2 where these would be more than 500. They are given by
+the scores at some of the observations, the *pivots*, in order of the variance they explain. (The jitter of 1e-6 that
+PyMC adds to a kernel matrix is smaller, and is left out.) The plan chooses the coordinates
+(:mod:`pymc_pacauc.ep.plan`): "coefficients" or "features".
 """
 
 from __future__ import annotations
@@ -244,6 +245,11 @@ class LinearScores:
         if least <= 0.0:
             raise ValueError('coordinates="features" needs scores that all have prior variance; one has none.')
         factor, order, rank, _ = linalg.lapack.dpstrf(covariance.T, tol=FEATURE_TOLERANCE * least, lower=1)
+        if rank > LARGEST_SPECTRUM:
+            # The square of a diagonal entry is the largest variance left out before it. With 1000 rows of ten columns
+            # means move by 0.016 posterior sd, log Z by 1e-4 nats per row, AUC by 2e-4, in a quarter of the time;
+            # at 2e-2 they move twice as far.
+            rank = int((np.diagonal(factor)[:rank] ** 2 > 1e-2 * least).sum())
         order = order.astype(np.intp) - 1
         features = np.empty((order.size, rank))
         features[order] = np.tril(factor[:, :rank])

@@ -150,6 +150,9 @@ class Settings:
         Moves of a stage stop once the correlation of particles with their places at its start is below this.
     max_moves : int, default 200
         Largest number of moves of a stage.
+    states : int, default 16
+        Least number of moves of the last stage: states of each particle that averages over ``state.visited`` are over.
+        For draws alone 1 will do.
 
     Raises
     ------
@@ -177,10 +180,12 @@ class Settings:
     move: str = "auto"
     decorrelation: float = 0.05
     max_moves: int = 200
+    states: int = 16
 
     def __post_init__(self) -> None:
         check_whole("particles", self.particles, 2, "a whole number, better hundreds")
         check_whole("max_moves", self.max_moves)
+        check_whole("states", self.states)
         check_probability("ess_threshold", self.ess_threshold)
         check_probability("decorrelation", self.decorrelation)
         check_choice("move", self.move, ("auto", *MOVES))
@@ -287,9 +292,9 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
         ep = fit_stage(path.ep_problem, temperature, state.ep)
     proposal = MOVES[state.move].fit(Situation(path, visited.x, weights, state.base, ep))
     resampled = replace(visited[index], parent=index % particles)
-    state = replace(state, temperature=temperature)
-    moved, step, record = _move(path, settings, state, proposal, resampled, rng)  # (c)
-    reached = temperature >= path.end
+    state, reached = replace(state, temperature=temperature), temperature >= path.end
+    least = settings.states if reached else 1
+    moved, step, record = _move(path, settings, state, proposal, resampled, rng, least)  # (c)
     stage = Stage(
         temperature=temperature,
         gamma=temperature if path.from_prior else (path.gamma if reached else float("nan")),
@@ -396,10 +401,16 @@ def next_temperature(log_tilt: FloatArray, current: float, end: float, threshold
 
 
 def _move(
-    path: Path, settings: Settings, state: State, proposal: Proposal, population: Population, rng: np.random.Generator
+    path: Path,
+    settings: Settings,
+    state: State,
+    proposal: Proposal,
+    population: Population,
+    rng: np.random.Generator,
+    least: int = 1,
 ) -> tuple[Population, float, dict[str, Any]]:
-    """Move at the temperature of the state until decorrelated; return all states kept, the last ones first, the size of
-    the steps, and a record for the stage.
+    """Move at the temperature of the state until decorrelated, and at least so often; return all states kept, the last
+    ones first, the size of the steps, and a record for the stage.
 
     A quarter as many moves follow, because a time chosen by looking at the particles favours some of their states.
     """
@@ -419,7 +430,7 @@ def _move(
         if correlation > settings.decorrelation:
             correlation = correlation_of(begin, _features(path, current))
             if correlation <= settings.decorrelation:
-                limit = min(limit, ceil(1.25 * len(acceptances)))
+                limit = min(limit, max(least, ceil(1.25 * len(acceptances))))
     if not visited or visited[-1] is not current:
         visited.append(current)
     rate = float(np.mean(acceptances))

@@ -143,6 +143,8 @@ def test_refusals_leave_the_model_alone():
     model = grouped(True)
     with pytest.raises(ValueError, match="over is empty"):
         pac.maximize_evidence(model)
+    with pytest.raises(ValueError, match="over must be a name or a list of names, without transforms"):
+        pac.maximize_evidence(model, {"scale": "logit"})
     with pytest.raises(ValueError, match="over has sigma, no pm"):
         pac.maximize_evidence(model, ["sigma"])
     with grouped(True) as negative:

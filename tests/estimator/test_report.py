@@ -204,6 +204,8 @@ def test_the_headline_and_thresholds(reported):
     [found] = score.figures.boundaries
     auc, low, high = (found.measures[each] for each in ("auc", "auc_lower", "auc_upper"))
     assert 0.0 < low < auc < high < 1.0
+    plain = pac.auc_interval(score.held_out, score.outcome > 0, ci_prob=report.CI_PROB)  # given the fits of five folds
+    assert (high - low) / (plain.upper - plain.lower) == pytest.approx(np.sqrt(1.0 + 1.0 / 4.0), rel=0.05)
     assert [value for _, value in report._facts(score.figures, 0)] == [
         f"{auc:.3f}",
         f"{low:.3f} to {high:.3f}",

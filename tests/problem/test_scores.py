@@ -1,9 +1,14 @@
 """Coordinates of linear scores."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 import pymc_pacauc as pac
+from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.problem.test_problem import COVARIANCES, FULL, RNG, X, Y, whitened_risk
 
@@ -49,3 +54,37 @@ def test_equal_rows_tie_after_whitening_by_a_full_covariance(seed):
     exact = pac.empirical_risk(values[:, [0, 1, 2, 0, 1, 2, 0]], y)
     np.testing.assert_allclose(whitened_risk(problem)(w), exact, atol=1e-12)
     np.testing.assert_allclose(problem.risk(problem.prior.color(w)), exact, atol=1e-12)
+
+
+def rough_process(n, seed=1):
+    """Scores of a process of n rows of six covariates, with nearly as many directions; labels from a curved score."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((n, 6))
+    kernel = np.exp(-0.5 * cdist(rows, rows, "sqeuclidean") / 3.0) + 1e-6 * np.eye(n)
+    y = rows[:, 0] + rows[:, 1] ** 2 + rng.logistic(size=n) > 1.0
+    return linear_gaussian_problem(np.linalg.cholesky(kernel), y, float(n))
+
+
+@pytest.mark.parametrize("n", [300, 600])
+def test_features_leave_little_variance_out(n):
+    """A ten-thousandth of the smallest, and a hundredth where more than 500 features would be needed for that."""
+    scores = rough_process(n).scores
+    features = scores.in_coordinates("features").reduced
+    variance = (scores.whitened_design**2).sum(axis=1)
+    left = (variance - (features.design**2).sum(axis=1)) / variance.min()
+    assert left.max() <= (1e-4 if n == 300 else 1e-2)
+    if n == 600:
+        assert left.max() > 1e-3  # no finer than it says
+        assert features.dimension < 500
+    np.testing.assert_allclose(features.design @ features.rotation, scores.whitened_design, atol=left.max() ** 0.5)
+
+
+def test_a_process_of_many_features_ranks_as_in_all_directions():
+    problem = rough_process(600)
+    few, whole = (fit(problem, replace(choose_plan(problem), coordinates=c)) for c in ("features", "coefficients"))
+    means = [problem.X @ each.posterior.mean for each in (few, whole)]
+    spread = np.sqrt(np.einsum("ij,jk,ik->i", problem.X, whole.posterior.covariance, problem.X))
+    assert np.sqrt(np.mean(((means[0] - means[1]) / spread) ** 2)) < 0.05
+    assert abs(few.log_evidence - whole.log_evidence) < 0.001 * problem.n
+    risks = [pac.empirical_risk(each, problem.pairs.higher) for each in means]
+    assert abs(risks[0] - risks[1]) < 0.002

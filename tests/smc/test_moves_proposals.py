@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_pacauc.smc.coordinates import GnomonicChart, unit
-from pymc_pacauc.smc.moves import InChart, RandomWalk
+from pymc_pacauc.smc.moves import InChart, RandomWalk, TwoTails
 from tests.smc.test_paths import GAUSSIAN, assert_zero
 
 CHART = GnomonicChart(unit(np.array([[1.0, 2.0, -1.0, 0.5]]))[0])
@@ -74,3 +74,18 @@ def test_a_move_in_a_chart_keeps_hemisphere_and_length():
     proposed, _ = InChart(CHART, HEAVY)(x, 1.0, rng)
     assert ((proposed @ CHART.pole > 0) == (x @ CHART.pole > 0)).all()
     np.testing.assert_allclose((proposed**2).sum(axis=1), (x**2).sum(axis=1))
+
+
+@pytest.mark.parametrize("step", [0.3, 1.0])
+def test_moves_of_two_tails_keep_a_target_that_has_neither(step):
+    """With its correction the move is reversible with respect to a Gaussian: E[f(x) g(x')] = E[g(x) f(x')]."""
+    rng = np.random.default_rng(3)
+    x = GAUSSIAN.draw(40_000, rng)
+    proposed, correction = TwoTails(HEAVY)(x, step, rng)
+    log_ratio = GAUSSIAN.logp(proposed) - GAUSSIAN.logp(x) + correction
+    accepted = np.log(rng.random(len(x))) < log_ratio
+    assert 0.3 < accepted.mean() < 0.99
+    assert TwoTails(HEAVY).jitter == HEAVY.jitter
+    moved = np.where(accepted[:, None], proposed, x)
+    f, g = (lambda points: np.tanh(points[:, 0] - points[:, 2])), (lambda points: np.tanh(points[:, 1] ** 2))
+    assert_zero(np.column_stack([f(x) * g(moved) - g(x) * f(moved), f(moved) - f(x), g(moved) - g(x)]))

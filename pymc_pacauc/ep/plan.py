@@ -88,9 +88,8 @@ class Subsample:
         Whether of pairs far apart in score only one in several is computed, with a larger weight.
     random_seed : default 0
         Seed of the assignment to groups.
-    along : {"pilot", "start", "refined start"}, default "pilot"
-        Scores along which rows are put into groups: those of a fit to some rows, of the start, or of the start after a
-        few sweeps.
+    along : {"pilot", "start"}, default "pilot"
+        Scores along which rows are put into groups: those of a fit to some rows, or of the start.
     drawn : SampledPairs, optional
         Pairs to use as they are, those of the start: log evidences of fits with different priors are comparable then.
     rows_asked : int, optional
@@ -458,16 +457,16 @@ def _after_start(problem: Problem, pairs: Subsample, start: Fit | None) -> dict[
     """Return the fields of the plan that an earlier fit changes: the start, and along which scores pairs are sampled.
 
     The earlier fit's own subsample is used again where gamma is the same and it has enough pairs; its scores, where
-    gamma is near.
+    gamma is near. Fits to other pairs, or at another gamma, may be too far off.
     """
-    if start is None or start.problem.pairs is not problem.pairs:  # a fit to other pairs may be too far off
-        return {"start": "prior"}
     drawn = getattr(start, "subsample", None)
+    if start is None or drawn is None or start.problem.pairs is not problem.pairs:
+        return {"start": "prior"}
     ratio = max(problem.gamma / start.problem.gamma, start.problem.gamma / problem.gamma)
-    if drawn is not None and ratio == 1.0 and drawn.groups <= pairs.groups:
-        return {"pairs": replace(pairs, along="start", drawn=drawn)}
-    near = drawn is not None and ratio <= GAMMA_STEP
-    return {"pairs": replace(pairs, along="start" if near else "refined start")}
+    if ratio > GAMMA_STEP:
+        return {"start": "prior"}
+    again = ratio == 1.0 and drawn.groups <= pairs.groups
+    return {"pairs": replace(pairs, along="start", drawn=drawn if again else None)}
 
 
 def _short_folds(problem: Problem) -> bool:

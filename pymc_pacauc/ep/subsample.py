@@ -87,9 +87,10 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         rng = np.random.default_rng(asked.random_seed)
         run = _Run(problem, plan, asked, table, map_tiles, rng, callback, plan.max_sweeps, asked.groups)
-        q = start_of(problem, None if isinstance(plan.start, str) else plan.start)
+        q, off = start_of(problem, None if isinstance(plan.start, str) else plan.start), 1.0
         try:
-            q, off = run.approach(q)
+            if asked.along == "pilot":
+                q, off = run.pilot()
             last = run.enlarged(run.last(q, off))
         except StoppedEarly:  # one more sweep over all rows, for the evidence and risk of the present q
             run.max_sweeps, run.callback = 1, None
@@ -116,17 +117,11 @@ class _Run:
     interventions: loop.Interventions = field(default_factory=loop.Interventions)
     reached: NaturalGaussian | None = None  # posterior of the last stage, returned on an interrupt
 
-    def approach(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
-        """Find a q along whose scores to sample; also return how far its mean may be off, in standard deviations."""
-        if self.asked.along == "pilot":
-            return self.pilot()
-        if self.asked.along == "refined start":
-            self.reached = q = self.stage(self.sample_along(q), q, ROUGH).point
-            check_interrupt()
-        return q, 1.0
-
     def pilot(self) -> tuple[NaturalGaussian, float]:
-        """Fit few rows at growing gammas, then go to many rows, and to all; returns as :meth:`approach`."""
+        """Fit few rows at growing gammas, then go to many rows, and to all, for a q along whose scores to sample.
+
+        Also returns how far its mean may be off, in standard deviations.
+        """
         problem, power = self.problem, self.table.power
         share, many = (_share(problem, rows) for rows in (FEW_ROWS, MANY_ROWS))
         few = self.on_rows(share).problem

@@ -116,18 +116,11 @@ def _tiles(block: Block) -> Iterator[Block]:
             yield block.take(slice(top, top + height), slice(left, left + TILE_COLUMNS))
 
 
-def _shares(blocks: list[Block]) -> Iterator[list[Block]]:
+def _shares(blocks: list[Block]) -> list[list[Block]]:
     """Split a list of blocks into runs of about an eighth of all pairs, or ``SMALL_BLOCK`` pairs if that is more."""
-    most = max(SMALL_BLOCK, sum(block.n_pairs for block in blocks) // 8)
-    share, pairs = [], 0
-    for block in blocks:
-        share.append(block)
-        pairs += block.n_pairs
-        if pairs >= most:
-            yield share
-            share, pairs = [], 0
-    if share:
-        yield share
+    before = np.cumsum([0] + [block.n_pairs for block in blocks])
+    number = before[:-1] // max(SMALL_BLOCK, before[-1] // 8)
+    return [[block for block, own in zip(blocks, number, strict=True) if own == each] for each in np.unique(number)]
 
 
 @contextmanager

@@ -92,7 +92,8 @@ def test_a_start_and_its_subsample():
     assert along(problem) == along(wider) == ("start", first.subsample)
     assert along(problem, pairs=600) == ("start", None)  # more pairs than it has
     assert along(replace(problem, gamma=1000.0)) == ("start", None)
-    assert along(replace(problem, gamma=1500.0)) == ("refined start", None)
+    far = choose_plan(replace(problem, gamma=1500.0), start=first, pairs=300)
+    assert (far.start, far.pairs.along) == ("prior", "pilot")
     other = choose_plan(linear(3000, 4, 300.0), start=first, pairs=300)  # the same numbers, other pairs
     assert (other.start, other.pairs.along) == ("prior", "pilot")
 

@@ -3,7 +3,6 @@
 import signal
 import warnings
 from dataclasses import replace
-from types import SimpleNamespace
 
 import arviz as az
 import numpy as np
@@ -254,19 +253,6 @@ def test_a_large_error_of_the_evidence_is_told():
     with pytest.warns(ConvergenceWarning, match=r"3.1 nats in log Z: do not compare models by it. Use all"):
         warn_of_subsample(error, 100, 10_000, "", "Use all", stacklevel=2)
     warn_of_subsample(replace(error, log_evidence=2.9), 100, 10_000, "", "Use all", stacklevel=2)
-
-
-@pytest.mark.parametrize("along", ["start", "refined start", "pilot"])
-def test_what_scores_a_subsample_is_drawn_along(along):
-    """Those of a start that is near as they are; those of another one after a stage, or of a pilot."""
-    run = SimpleNamespace(
-        asked=SimpleNamespace(along=along),
-        pilot=lambda: ("pilot", 0.5),
-        sample_along=lambda q: f"subsample of {q}",
-        stage=lambda subsample, q, accuracy: SimpleNamespace(point=f"stage on {subsample}"),
-    )
-    expected = {"start": ("q", 1.0), "refined start": ("stage on subsample of q", 1.0), "pilot": ("pilot", 0.5)}
-    assert _Run.approach(run, "q") == expected[along]
 
 
 @pytest.mark.slow

@@ -281,7 +281,12 @@ SMOOTH = lambda: [process(500, 2), process(500, 2, times=5), process(1000, 2), p
 ROUGH = lambda: [process(500, 10), process(500, 10, times=5), process(1000, 10), process(2000, 10, False)]  # noqa: E731
 
 STRATEGIES = (
-    Strategy("mixing", "Anderson mixing", [(loop, "mixed_step", no_mixing)], SMALL),
+    Strategy(
+        "mixing",
+        "Anderson mixing",
+        [(loop, "mixed_step", no_mixing)],
+        lambda: [*SMALL(), linear(1000, 2, times=20), linear(1000, 10, times=50)],
+    ),
     Strategy("rescaling", "the known length of q", [(loop, "_scale_target", lambda q, seen: 0.0)], SMALL),
     Strategy(
         "features",

@@ -45,7 +45,6 @@ PACKAGE_MISSING = "pip install"  # what is wrong is the installation, not an arg
 OF_THE_MODEL = "refuse"  # "The model is not linear-Gaussian: " comes first
 PRIVATE = ("count must", "shrinkage must")  # arguments of functions that users do not call
 PRESCRIBED = (  # by scikit-learn's checks of estimators
-    "This classifier needs samples of at least 2 classes",
     "Only one class is present in y_true.",
     "Found input variables with inconsistent numbers of samples",
 )

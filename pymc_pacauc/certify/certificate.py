@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 
 from pymc_pacauc.array_result import ArrayResult, Estimate, HTMLReport, KnownResult
 from pymc_pacauc.certify import bounds
-from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, matching_groups, scores_under
+from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, bound_of_draws, matching_groups, scores_under
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.ep.posterior import marginal
 from pymc_pacauc.ep.results import Fit
@@ -252,36 +252,26 @@ def certificate(
     if groups is not None:
         fitted = fitted.with_groups(_comparison(result, model), groups)
     _check(result, fitted, bound, tuned_prior)
-    if bound == "matchings":  # which estimates the risk from draws, of whose error there is a bound
-        safe = SafeSide(result.mean_risk.value, result.divergence.value, epsilon)
-    else:
-        safe = _safe_side(result, fitted, epsilon, selected_from)
-    m, said, name = fitted.m_eff, safe.said, BOUNDS[bound]
-    of_one = safe.epsilon / selected_from  # epsilon of one prior
     if bound == "matchings":
-        drawn = _over_matchings(result, safe.divergence, of_one)
-        highest, name = drawn.risk, f"{name}, rate {drawn.rate:.4g}"
-        said = (
-            f"The Monte Carlo error of a mean over {drawn.draws} draws ({drawn.margin:.2g} nats) is covered by "
-            f"{FOR_THE_DRAWS:.0%} of epsilon, also for the best of {COMPARED} gammas."
-        )
-    elif bound == "kl":
-        equal = equal_matchings(fitted)
-        highest = bounds.pac_bayes_kl(safe.risk, safe.divergence, m, of_one, equal_matchings=equal)
+        highest, rate, safe = _over_matchings(result, epsilon, selected_from)
     else:
-        rate = bounds.catoni_rate(m, fitted.coefficients, safe.epsilon)
-        highest = bounds.catoni_bound(safe.risk, safe.divergence, m, of_one, rate=rate)
-        name = f"{name}, rate {rate:.4g}"
-    sentences = [*_assumptions(fitted, selected_from), said, getattr(result, "assumption", "")]
+        m, safe, rate = fitted.m_eff, _safe_side(result, fitted, epsilon, selected_from), math.nan
+        known: tuple[float, float, float, float] = (safe.risk, safe.divergence, m, safe.epsilon / selected_from)
+        if bound == "kl":
+            highest = bounds.pac_bayes_kl(*known, equal_matchings=equal_matchings(fitted))
+        else:
+            rate = bounds.catoni_rate(m, fitted.coefficients, safe.epsilon)
+            highest = bounds.catoni_bound(*known, rate=rate)
+    sentences = [*_assumptions(fitted, selected_from), safe.said, getattr(result, "assumption", "")]
     return Certificate(
         auc=1.0 - highest,
         mean_score_auc=max(0.0, 1.0 - 2.0 * highest) if result.gaussian else math.nan,
         empirical_auc=1.0 - result.mean_risk.value,
         divergence=safe.divergence,
-        m=m,
+        m=fitted.m_eff,
         epsilon=epsilon,
         selected_from=selected_from,
-        bound=name,
+        bound=BOUNDS[bound] if math.isnan(rate) else f"{BOUNDS[bound]}, rate {rate:.4g}",
         monte_carlo=safe.errors,
         assumptions=tuple(filter(None, sentences)),
         **{each: getattr(fitted, each) for each in ("n_pos", "n_neg", "groups", "comparison", "method", "gamma")},
@@ -342,16 +332,21 @@ def _safe_side(result: Any, fitted: Provenance, epsilon: float, selected_from: i
     return SafeSide(highest, divergence, epsilon, (risk.error, of_evidence), said)
 
 
-def _over_matchings(result: Any, kl: float, epsilon: float) -> DrawsBound:
-    """Bound the risk of a draw from an approximation by the mean over matchings of the training rows."""
+def _over_matchings(result: Any, epsilon: float, selected_from: int) -> tuple[float, float, SafeSide]:
+    """Bound the risk of a draw from an approximation by the mean over matchings of the training rows, at a rate."""
     fit = _fit_of(
         result, 'bound="matchings" needs the training rows and the approximation, which draws alone do not contain'
     )
-    positive = two_class_mask(fit.problem)
+    positive, risk, divergence = two_class_mask(fit.problem), result.mean_risk.value, result.divergence.value
     scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))
     typical = min(result.fitted_to.coefficients, 20)  # nats: a divergence guessed without the data
-    rng, grouping = np.random.default_rng(SEED), matching_groups(positive)
-    return bound_of_draws(scores, kl, grouping, typical, epsilon, rng=rng, compared=COMPARED)
+    options: dict[str, Any] = {"rng": np.random.default_rng(SEED), "compared": COMPARED}
+    found = bound_of_draws(scores, divergence, matching_groups(positive), typical, epsilon / selected_from, **options)
+    said = (
+        f"The Monte Carlo error of a mean over {found.draws} draws ({found.margin:.2g} nats) is covered by "
+        f"{FOR_THE_DRAWS:.0%} of epsilon, also for the best of {COMPARED} gammas."
+    )
+    return found.risk, found.rate, SafeSide(risk, divergence, epsilon, said=said)
 
 
 TUNED = (
@@ -365,19 +360,13 @@ def check_certifiable(fitted: Provenance) -> None:
     if fitted.terms != 1 and fitted.comparison != "unordered classes":
         raise ValueError(f"result has {fitted.terms} AUC terms, and a certificate is for one.")
     if not fitted.only_auc:
-        raise ValueError(
-            "result cannot be certified: its model has a likelihood or a potential besides the AUC term, so that log Z "
-            "is not that of the Gibbs posterior."
-        )
+        raise ValueError("result cannot be certified: its model has a likelihood or a potential besides the AUC term.")
     if fitted.comparison == "partial AUC":
-        raise ValueError(
-            "There is no certificate for a partial AUC: which negatives count depends on the scores, so it is not a "
-            "mean over fixed pairs. Certify the whole AUC (without max_fpr)."
-        )
+        raise ValueError("There is no certificate for a partial AUC, no mean over fixed pairs: fit without max_fpr.")
     if fitted.m_eff == 0.0:
         raise ValueError(
-            'There is no certificate with estimated weights (weights="ipcw", or horizon=): they depend on the outcomes '
-            "of all observations. Certify Harrell's concordance (weights=None, horizon=None)."
+            'There is no certificate with estimated weights (weights="ipcw", or horizon=), which depend on all '
+            "outcomes: certify Harrell's concordance (weights=None, horizon=None)."
         )
 
 
@@ -399,17 +388,14 @@ def certified_auc(result: Any, epsilon: float = 0.05, selected_from: int = 1) ->
 def _check(result: Any, fitted: Provenance, bound: str, tuned_prior: str) -> None:
     """Refuse posteriors without a certificate."""
     if fitted.groups and bound == "matchings":
-        raise ValueError(
-            'bound="matchings" is for observations that are independent, not for groups of them: use bound="kl" or '
-            '"catoni".'
-        )
+        raise ValueError('bound="matchings" is for independent observations, not groups: use bound="kl" or "catoni".')
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError(f'A certified AUC needs ties="half"; these draws have ties={fitted.ties!r}.')
     if not math.isfinite(result.divergence.value):
         infinite = "is infinite: the prior gives some coefficients a sign or a range, which a Gaussian leaves"
+        why = infinite if math.isinf(result.divergence.value) else "has no closed form"
         raise ValueError(
-            "result cannot be certified: the divergence of this approximation from its prior "
-            f"{infinite if math.isinf(result.divergence.value) else 'has no closed form'}. Certify the exact "
+            f"result cannot be certified: the divergence of this approximation from its prior {why}. Certify the exact "
             "posterior, sampled by pm.sample(step=pac.TemperingSMC())."
         )
     if fitted.tuned_prior and tuned_prior == "refuse":
@@ -442,9 +428,8 @@ def _of_classes(result: Any, fitted: Provenance, epsilon: float, options: dict[s
     number, found, groups = fitted.terms, [], options.pop("groups")
     if fit.problem.sites is not None or len(fit.problem.parts) != number:
         raise ValueError(
-            "M, of unordered classes, is certified for a Gaussian prior under which the classes have coefficients of "
-            f"their own, independent of each other; result has {len(fit.problem.parts)} independent part(s) for "
-            f"{number} classes."
+            "M, of unordered classes, is certified where each class has Gaussian coefficients of its own, independent "
+            f"a priori; result has {len(fit.problem.parts)} independent part(s) for {number} classes."
         )
     for part in fit.problem.parts:
         pairs = replace(part.problem.pairs, kind="two classes")
@@ -518,22 +503,17 @@ def _independence(fitted: Provenance) -> str:
 
 def _assumptions(fitted: Provenance, selected_from: int) -> list[str]:
     """Return the conditions of the bound that follow from the record of a fit, in words."""
-    fixed = "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them"
-    sentences = [_independence(fitted)]
+    counted = "Choosing gamma costs nothing; for the best of G priors pass selected_from=G."
     if selected_from > 1:
-        sentences += [
-            f"{fixed}, by evidence or otherwise, beyond the choice counted next.",
-            f"Covers a choice among {selected_from} priors or settings, each certified at epsilon / {selected_from}.",
-        ]
-    else:
-        sentences += [f"{fixed}. Choosing gamma costs nothing; for the best of G priors pass selected_from=G."]
-    if fitted.tuned_prior:
-        sentences.insert(0, "NO GUARANTEE: the prior was tuned on these data.")
+        counted = f"Covers a choice among {selected_from} priors or settings, each at epsilon / {selected_from}."
+    sentences = ["NO GUARANTEE: the prior was tuned on these data."] if fitted.tuned_prior else []
+    fixed = "Assumes that the prior was fixed before these data were seen, but for choices that are counted."
+    sentences += [_independence(fitted), f"{fixed} {counted}"]
     if fitted.own_scales:
         sentences.append(
-            "The estimator took scales of the columns (for the prior, their correlations too) from these rows; their "
-            "centres change no ranking. The bound is exact for scales fixed beforehand and does not cover this choice. "
-            'For a bound without it, scale the columns by reference values and use prior="ridge", standardize=False.'
+            "The estimator took scales of the columns (for the prior, their correlations too) from these rows, which "
+            "the bound does not cover; centres change no ranking. For a bound without this, scale the columns by "
+            'reference values and use prior="ridge", standardize=False.'
         )
     elif fitted.standardized:
         sentences.append(

@@ -387,11 +387,9 @@ def split(
     try:
         in_part = comparison_folds(problem.pairs, 2, rng, codes) == 0
     except ValueError:
-        raise ValueError(
-            f"model cannot be split in two: each half needs rows of both classes, and {int(positive.sum())} positive "
-            f"and {int((~positive).sum())} negative rows{f' in {_number(codes)} groups' if _number(codes) else ''} are "
-            "too few for that."
-        ) from None
+        sizes = f"{positive.sum()} positive and {(~positive).sum()} negative rows"
+        sizes += "" if codes is None else f" in {_number(codes)} groups"
+        raise ValueError(f"model cannot be split into halves with rows of both classes: it has {sizes}.") from None
     part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
     whole = fit(problem, n_jobs=n_jobs)
     rest = ~in_part

@@ -298,7 +298,7 @@ def choose_plan(
     process (as many coefficients as rows   features      all          few features  2 to 18; the start up to 1.9
     or more), of at least 64 rows
     spikes                                  coefficients  all          slab          a wrong mode avoided
-    classes with coefficients of their own  coefficients  all          parts         2.4 to 2.5 from six classes on
+    classes with coefficients of their own  coefficients  all          parts         1.2 with six, 2.7 with ten
     ======================================  ============  ===========  ============  ===================================
 
     A start given replaces the one in the table. Folds have paths of their own ("paths"; 3.8 to 4.7 times as fast) where

@@ -414,9 +414,10 @@ def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint
         u, h, scale, tau = point[:d].copy(), point[d:-1].copy(), np.exp(point[-1]), np.empty(d)
         shift = q.shift * scale
         H, c = _others(q.precision * scale**2, shift, u, h, rotation)
-        HA = H if rotation is None else columns @ H  # rows a'H
         order = np.random.default_rng(pace.turn).permutation(d)  # in which coefficients are visited
-        squared, reset, rescaling = _pass(HA, c, shift, columns, u, h, tau, of_prior, order, pace.damping, deferred)
+        visited = columns[order]
+        HA = H[order] if rotation is None else visited @ H  # rows a'H
+        squared, reset, rescaling = _pass(HA, c, shift, visited, u, h, tau, of_prior, order, pace.damping, deferred)
         rescaling = rescaling if problem.scale_free else 0.0
         clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
         led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
@@ -464,7 +465,7 @@ def _others(
 
 @kernel
 def _pass(HA, c, r, columns, u, h, tau, of_prior, order, damping, deferred):
-    """Match each site in turn, in place (u, h, c, HA, tau); ``columns`` is A', ``HA`` A'H, both (d, k).
+    """Match each site in turn, in place (u, h, c, tau); ``columns`` is A', ``HA`` A'H, both (d, k), in this ``order``.
 
     Returns the squared change without damping, in units of q; the number of sites that could not be matched and were
     put back to the Gaussian prior; and the step of l: the excess of the sum over d, divided by the number of
@@ -474,9 +475,10 @@ def _pass(HA, c, r, columns, u, h, tau, of_prior, order, damping, deferred):
     change, reset, excess, held = 0.0, 0, 0.0, 1e-3
     moved = 0  # number of rank-one updates of H that are not yet in HA
     moves, along_moves = np.empty(MOVES_AT_ONCE), np.empty((MOVES_AT_ONCE, c.size))
-    for k in order:
-        Ha = HA[k] + (moves[:moved] * (along_moves[:moved] @ columns[k])) @ along_moves[:moved]
-        seen, along = columns[k] @ Ha, columns[k] @ r
+    for place in range(order.size):
+        k, a = order[place], columns[place]
+        Ha = HA[place] + (moves[:moved] * (along_moves[:moved] @ a)) @ along_moves[:moved]
+        seen, along = a @ Ha, a @ r
         without = 1.0 / (u[k] - seen)  # H without k is H + without Ha Ha'
         gain = 1.0 + without * seen
         weight = (along + h[k]) / u[k]  # and c without k is c - weight a
@@ -501,9 +503,9 @@ def _pass(HA, c, r, columns, u, h, tau, of_prior, order, damping, deferred):
             moves[moved], along_moves[moved] = rank_one, Ha
             moved += 1
             if moved == MOVES_AT_ONCE:
-                HA += ((columns @ along_moves.T) * moves) @ along_moves
+                HA[place + 1 :] += ((columns[place + 1 :] @ along_moves.T) * moves) @ along_moves
                 moved = 0
-        c += ((along + new_h) / new_u - weight) * columns[k]
+        c += ((along + new_h) / new_u - weight) * a
         u[k], h[k] = new_u, new_h
     return change, reset, 0.5 * excess / held
 
@@ -630,7 +632,7 @@ def _iteration(
         if together:
             return replace(point, q=moved) if moved.proper(prior) else None
         # To 1/200 of the change of the pair sites: what is left is noise to the mixing
-        settled = settle(problem, moved, 0.005 * min(max(seen.change, tolerance), 0.1))
+        settled = settle(problem, moved, 0.005 * max(min(seen.change, 0.1), tolerance))
         if settled is None:
             return None
         return replace(settled, passes=point.passes + settled.passes, acted=point.acted + settled.acted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from pymc_pacauc.comparison.kinds import label_comparison, unordered_classes
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.estimator import base
+from pymc_pacauc.estimator import all_or_nothing, base
 from pymc_pacauc.estimator.calibration import FittedScore, calibrate, fit_softmax
 from pymc_pacauc.estimator.posterior import Rows, fit_scores
 from pymc_pacauc.numerics import FloatArray
@@ -27,6 +28,7 @@ def _calibrated(estimator: Any) -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False)
 class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
     """Classify and rank rows by a linear score with the AUC Gibbs posterior of its coefficients.
 
@@ -48,10 +50,10 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
     method : {"ep", "vb", "smc"}, default "ep"
         Expectation propagation, Gaussian variational Bayes, or draws of the exact posterior by tempering SMC (folds are
         by EP then too).
-    gamma : {"cv", "certificate", "coverage", "default", "MA1", "MAinf"} or float, default "cv"
+    gamma : {"cv", "certificate", "coverage", "default"} or float, default "cv"
         Inverse temperature, which sets how strongly ranking errors outweigh the prior: ``"cv"``, by the held-out AUC of
         the mean score; ``"certificate"``, by the certified AUC; ``"coverage"``, by the coverage of credible sets;
-        ``"default"``, four times n+ n- / n; ``"MA1"`` or ``"MAinf"``, that of a theorem; or a number.
+        ``"default"``, four times n+ n- / n; or a number.
     standardize : bool, default True
         Whether columns are scaled before the prior is put on their coefficients: by their standard deviation without
         far-out values (beyond three interquartile ranges from the quartiles), and at least by a fifth of the distance
@@ -125,34 +127,20 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
     (True, (1, 7))
     """
 
-    def __init__(
-        self,
-        prior: str = "gaussian",
-        *,
-        method: str = "ep",
-        gamma: Any = "cv",
-        standardize: Any = True,
-        calibration: str | None = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-        verbose: Any = False,
-        class_weight: Any = None,
-        multi_class: str = "ovo",
-        keep_data: Any = False,
-    ):
-        self.prior = prior
-        self.method = method
-        self.gamma = gamma
-        self.standardize = standardize
-        self.calibration = calibration
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.class_weight = class_weight
-        self.multi_class = multi_class
-        self.keep_data = keep_data
+    prior: str = "gaussian"
+    _: KW_ONLY
+    method: str = "ep"
+    gamma: Any = "cv"
+    standardize: Any = True
+    calibration: str | None = "auto"
+    random_state: Any = 0
+    n_jobs: int | None = None
+    verbose: Any = False
+    class_weight: Any = None
+    multi_class: str = "ovo"
+    keep_data: Any = False
 
-    @base.all_or_nothing
+    @all_or_nothing
     def fit(self, X: Any, y: ArrayLike, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
         """Fit the posterior of the coefficients, choose gamma and calibrate probabilities.
 
@@ -206,7 +194,11 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         weights, strata, groups, X, y = base.checked_rows(sample_weight, strata, groups, X, y)
         classes, place = np.unique(y, return_inverse=True)
         leaves_out = self.calibration is not None or recipe.gamma == "cv"
-        _check_classes(classes, place, leaves_out)
+        if classes.size < 2:
+            raise ValueError(f"y must have at least two classes; got only one class, {classes[0]}.")
+        if leaves_out and np.bincount(place).min() < 2:
+            rare = classes[np.bincount(place).argmin()]
+            raise ValueError(f"y has only 1 member of class {rare}, and needs one to fit and one to leave out.")
         if self.multi_class == "ordered" and classes.size > 2 and classes.dtype.kind not in "biuf":
             raise ValueError(
                 f'multi_class="ordered" needs numbers as labels, not {" < ".join(map(str, classes))} of the alphabet: '
@@ -434,17 +426,3 @@ class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
         if scores.ndim == 1:
             return 1.0 - float(empirical_risk(scores, place, strata=strata, weights=weights, ordered=True))
         return 1.0 - float(empirical_risk(scores[:, present], place, strata=strata, weights=weights, multi_class="ovo"))
-
-
-def _check_classes(classes: NDArray[Any], place: NDArray[np.intp], leaves_out: bool) -> None:
-    """Refuse fewer than two classes, or fewer than two rows of a class where rows are left out."""
-    if classes.size < 2:
-        raise ValueError(
-            f"This classifier needs samples of at least 2 classes in the data, but the data contains only one class: "
-            f"{classes[0]!r}."
-        )
-    if leaves_out and np.bincount(place).min() < 2:
-        raise ValueError(
-            "The least populated class in y has only 1 member, which is too few. The minimum number of members of any "
-            "class cannot be less than 2: one to fit, one to leave out."
-        )

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +27,7 @@ from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import Pairs, label_codes
 from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.estimator.posterior import Recipe, ScorePosterior
-from pymc_pacauc.interrupt import raises_interrupts
-from pymc_pacauc.numerics import NUMBERS_AT_ONCE, FloatArray, check_probability, single_threaded_blas
+from pymc_pacauc.numerics import FloatArray, check_probability
 from pymc_pacauc.problem.problem import check_gamma
 from pymc_pacauc.problem.score_function import linear_scores, write_score
 
@@ -48,7 +45,7 @@ YES_OR_NO = (True, False)
 CHOICES = {  # of the parameters of both estimators
     "prior": ("gaussian", "ridge", "spike_slab", "additive", "gp", "auto"),
     "method": (*METHODS, "smc"),
-    "gamma": ("cv", "certificate", "coverage", "default", "MA1", "MAinf"),
+    "gamma": ("cv", "certificate", "coverage", "default"),
     "standardize": YES_OR_NO,
     "calibration": ("auto", "sigmoid", "isotonic", None),
     "multi_class": ("ovo", "ordered"),
@@ -76,30 +73,6 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
         drawn = dataset({"theta": theta[None]}, dims={"theta": ["score_feature"]})
     drawn = drawn.assign_coords(posterior.score_function(features).as_coords())
     return inference_data({"posterior": drawn, "sample_stats": stats})
-
-
-def all_or_nothing(fit: Callable[..., None]) -> Callable[..., Any]:
-    """Make ``fit`` start without attributes of an earlier fit, restore these if it fails, and return the estimator.
-
-    BLAS has one thread unless X is large: threads that wait for each other in many small products cost time.
-    """
-
-    @raises_interrupts
-    @wraps(fit)
-    def fit_or_restore(self: Any, X: Any, *args: Any, **options: Any) -> Any:
-        before = dict(vars(self))
-        for name in [name for name in before if name.endswith("_")]:
-            del vars(self)[name]
-        try:
-            with single_threaded_blas() if np.prod(getattr(X, "shape", ())) <= NUMBERS_AT_ONCE else nullcontext():
-                fit(self, X, *args, **options)
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
-        return self
-
-    return fit_or_restore
 
 
 def check_options(estimator: BaseEstimator) -> None:
@@ -163,8 +136,6 @@ def checked_rows(sample_weight: Any, strata: Any, groups: Any, first: FloatArray
 class ScoreEstimator(BaseEstimator):
     """An estimator that holds ``scores_`` after the fit: one score with its posterior, or one for each class."""
 
-    scores_: tuple[Any, ...]
-
     def predict_interval(self, X: Any, ci_prob: float = 0.9) -> FloatArray:
         """Compute the central interval of each row's score, with calibrated spread.
 
@@ -199,9 +170,7 @@ class ScoreEstimator(BaseEstimator):
         check_probability("ci_prob", ci_prob)
         X = self._validate_rows(X)
         if len(self.scores_) > 1:
-            raise ValueError(
-                "predict_interval() is for one score; for several use scores_[k].posterior.interval(X, ci_prob)."
-            )
+            raise ValueError("predict_interval() is for one score; use scores_[k].posterior.interval(X, ci_prob).")
         return self.scores_[0].posterior.interval(X, ci_prob) - self.scores_[0].origin
 
     @property
@@ -308,10 +277,8 @@ class ScoreEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         if len(self.scores_) > 1:
-            raise ValueError(
-                f"export() is for one score; this estimator has one for each of {len(self.scores_)} classes: "
-                "AUCClassifier().fit(X, y == label).export(path)."
-            )
+            said = f"export() is for one score, and there is one for each of {len(self.scores_)} classes"
+            raise ValueError(f"{said}: AUCClassifier().fit(X, y == label).export(path).")
         posterior, names = self.scores_[0].posterior, self._feature_names()
         function = posterior.score_function(names)
         if not function.refusal:  # of columns that are centred and scaled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.comparison.censored import concordance, event_codes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.estimator import base
+from pymc_pacauc.estimator import all_or_nothing, base
 from pymc_pacauc.estimator.calibration import FittedScore
 from pymc_pacauc.estimator.posterior import Rows, fit_scores
 from pymc_pacauc.numerics import FloatArray, numeric_array
@@ -19,6 +20,7 @@ from pymc_pacauc.numerics import FloatArray, numeric_array
 Observed = tuple[NDArray[np.intp], FloatArray, FloatArray | None]  # events, times, entry times
 
 
+@dataclass(eq=False, repr=False)
 class ConcordanceEstimator(base.ScoreEstimator):
     """Rank rows by a linear risk score with the concordance Gibbs posterior of its coefficients.
 
@@ -82,36 +84,21 @@ class ConcordanceEstimator(base.ScoreEstimator):
     (True, True)
     """
 
-    def __init__(
-        self,
-        prior: str = "gaussian",
-        *,
-        method: str = "ep",
-        gamma: Any = "cv",
-        standardize: Any = True,
-        weights: str | None = None,
-        tau: float | None = None,
-        cause: int = 1,
-        horizon: Any = None,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-        verbose: Any = False,
-        keep_data: Any = False,
-    ):
-        self.prior = prior
-        self.method = method
-        self.gamma = gamma
-        self.standardize = standardize
-        self.weights = weights
-        self.tau = tau
-        self.cause = cause
-        self.horizon = horizon
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.keep_data = keep_data
+    prior: str = "gaussian"
+    _: KW_ONLY
+    method: str = "ep"
+    gamma: Any = "cv"
+    standardize: Any = True
+    weights: str | None = None
+    tau: float | None = None
+    cause: int = 1
+    horizon: Any = None
+    random_state: Any = 0
+    n_jobs: int | None = None
+    verbose: Any = False
+    keep_data: Any = False
 
-    @base.all_or_nothing
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
         """Fit the posterior of the coefficients and choose gamma.
 

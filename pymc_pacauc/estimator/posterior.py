@@ -10,7 +10,7 @@ a score that of its difference from the average training row.
 
 *Draws* (:func:`temper`) with ``method="smc"`` come from tempering SMC that starts at the fit.
 
-*Gamma* (:func:`fit_at_gamma`) is a number, that of a theorem, or a choice by folds, bound or coverage.
+*Gamma* (:func:`fit_at_gamma`) is a number, or a choice by folds, bound or coverage.
 
 *Rows left out* (:func:`cross_fit`) are scored by posteriors without their fold, for probabilities, weights of parts and
 the report.
@@ -62,7 +62,6 @@ from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc.log_evidence import combine
 from pymc_pacauc.smc.paths import bridge_path, prior_path
 from pymc_pacauc.smc.tempering import Settings, TemperingWarning, diagnose, run_tempering
-from pymc_pacauc.theorems import theorem_defaults
 from pymc_pacauc.tune import gamma as gammas
 from pymc_pacauc.tune.coverage import calibrated_posterior, coverage_gamma
 from pymc_pacauc.tune.evidence import PriorChoice, choose_lengthscale, choose_prior
@@ -335,9 +334,8 @@ class ScorePosterior:
             return self
         numbers = ("fitted_to", "evidence", "mean_risk", "divergence", "gaussian", "caveat")
         known = KnownResult(*(getattr(self.result, name) for name in numbers))
-        own = spread = StoredGaussian(self.mean, self.fit.posterior.covariance)
-        if self.calibrated:
-            spread = StoredGaussian(self.mean, self.spread.covariance)
+        own = StoredGaussian(self.mean, self.fit.posterior.covariance)
+        spread = StoredGaussian(self.mean, self.spread.covariance) if self.calibrated else own
         names = ("method", "converged", "sweeps", "interventions", "inclusion_probability")
         kept = SimpleNamespace(posterior=own, spread=spread, **{name: getattr(self.fit, name) for name in names})
         draws = None if self.draws is None else self.draws.astype(np.float32)  # half the size, 7 digits
@@ -444,10 +442,6 @@ def fit_at_gamma(
         gamma, start = choice.gamma, pilot if tuning is problem.pairs else None
     elif gamma == "default":
         gamma = 4.0 * shares.size
-    elif isinstance(gamma, str):
-        if problem.pairs.kind != "two classes":
-            raise ValueError(f'gamma={gamma!r} is for two classes; for {problem.pairs.kind} use "default" or "cv".')
-        gamma = theorem_defaults(*sides(problem.pairs), problem.d, assumption=gamma).gamma
     recipe.tell(f"fitting at gamma = {gamma:.4g}")
     at = replace(problem, gamma=float(gamma))
     return fit(at, method, accuracy="estimator", start=start, n_jobs=n_jobs), choice
@@ -462,8 +456,7 @@ def temper(start: Fit, record: Provenance, rng: np.random.Generator) -> tuple[Fl
     if diagnose(path, settings, state):
         warnings.warn(
             f"Draws of {settings.particles} particles may depend on each other, or miss a part of the posterior. Lower "
-            "gamma, or write the model in PyMC and sample it by pac.TemperingSMC, which has options for that and says "
-            "more.",
+            "gamma, or write the model in PyMC and sample it by pac.TemperingSMC, which has options for that.",
             TemperingWarning,
             stacklevel=4,
         )
@@ -480,7 +473,7 @@ def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]
     if min(sides(problem.pairs)) >= max(MANY_OF_A_CLASS, 25 * problem.d):
         folds = 2
     assigned = gammas.assign_folds(problem.pairs, folds, posterior.groups, gammas.content_order(problem.X))
-    return assigned[:1] if problem.n > gammas.MANY_ROWS else assigned
+    return assigned[: 1 if problem.n > gammas.MANY_ROWS else gammas.most_assignments(problem)]
 
 
 def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] | None = None) -> FloatArray:
@@ -493,8 +486,12 @@ def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] 
     """
     if posterior.held is not None and assigned is None:
         return posterior.held
-    found = posterior.fit
+    found, choice = posterior.fit, posterior.choice
     assigned = calibration_folds(posterior, folds) if assigned is None else assigned
+    if choice is not None and np.array_equal(choice.folds, assigned):  # gamma was chosen by these folds of all rows
+        chosen = choice.candidates[choice.chosen].scores
+        assert chosen is not None
+        return chosen
     options: Any = {"gamma": found.problem.gamma, "refine": SWEEPS, "tolerance": gammas.FOLD_TOLERANCE}
     left_out = gammas.leave_out_folds(found.problem, assigned, found.plan, found)
     return np.array([leave_out(of_draws=False, **options).scores for leave_out in left_out])

@@ -24,7 +24,7 @@ from sklearn.metrics import precision_score, recall_score
 
 import pymc_pacauc
 from pymc_pacauc.analysis.evaluate import auc_interval, roc
-from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION, draw_band
+from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION
 from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN, draw_shape, plot_roc
 from pymc_pacauc.analysis.summary import coefficient_table
 from pymc_pacauc.comparison.censored import survival_curve
@@ -32,26 +32,25 @@ from pymc_pacauc.comparison.folds import strata_of
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.numerics import FloatArray, tails
 from pymc_pacauc.problem.additive_features import AdditiveFeatures
+from pymc_pacauc.tune.gamma import GammaChoice
 
 CI_PROB = 0.9  # of all intervals and bands on the page, as by default everywhere: a convention
 CURVES = ("fpr", "tpr", "tpr_lower", "tpr_upper")  # what is kept of a ROC curve
 
 STYLE = """
-:root { color-scheme: light; --ink: #1c2733; --soft: #5b6875; --line: #dfe4ea; }
 * { box-sizing: border-box; }
-body { font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; color: var(--ink); background: #fff;
-       margin: 0 auto; padding: 1.5rem clamp(1rem, 4vw, 3rem); max-width: 72rem; overflow-wrap: break-word; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1c2733; background: #fff; margin: 0 auto; padding: 1.5rem;
+       max-width: 72rem; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
-p, ul { max-width: 46rem; } .soft { color: var(--soft); }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
-.facts div { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem; }
-.facts b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
-.facts span { color: var(--soft); font-size: .85rem; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.2rem; }
+p, ul { max-width: 46rem; } .soft, .facts span, figcaption { color: #5b6875; font-size: .9rem; }
+.facts, .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: 1rem;
+       margin: 1rem 0; }
+.facts div { border: 1px solid #dfe4ea; border-radius: .5rem; padding: .6rem .8rem; }
+.facts b { display: block; font-size: 1.25rem; }
+.figures { grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
 figure { margin: 0; max-width: 34rem; } figure svg { width: 100%; height: auto; }
-figcaption { color: var(--soft); font-size: .9rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
+th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #dfe4ea; vertical-align: top; }
 th:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; min-width: 5rem; }
 @media (max-width: 40rem) { table { font-size: .75rem; width: 100%; } th, td { padding: .25rem .2rem; } }
 """
@@ -102,10 +101,6 @@ class Figures:
         Whether only rows of one stratum are compared.
     by : str
         How gamma was chosen.
-    gammas : array of shape (4, candidates) or None
-        gamma, AUC of the mean score, its standard error, AUC of a draw: what folds chose gamma by.
-    chosen : int
-        Which of them it is.
     held_out : float
         AUC or concordance of rows left out, NaN where none were.
     boundaries : tuple of Boundary
@@ -121,8 +116,6 @@ class Figures:
     kind: str
     strata: bool
     by: str
-    gammas: FloatArray | None = None
-    chosen: int = 0
     held_out: float = np.nan
     boundaries: tuple[Boundary, ...] = ()
     survival: tuple[FloatArray, ...] = ()
@@ -141,7 +134,7 @@ def figures_of(estimator: Any, score: Any) -> Figures:
     strata = pairs.kind == "two classes" and len(pairs.blocks) > 1 and np.unique(strata_of(pairs)).size > 1
     kind = pairs.kind + " within strata" * strata + ", weighted" * pairs.weighted
     kind += f", in {groups} groups that are the independent units" if groups else ""
-    found = Figures(posterior.fit.problem.n, pairs.n_pairs, kind, strata, **_choice(estimator, posterior))
+    found = Figures(posterior.fit.problem.n, pairs.n_pairs, kind, strata, _choice(estimator, posterior.choice))
     if score.held_out is None:
         return found
     found = replace(found, held_out=1.0 - float(pair_risk(score.held_out[None], pairs)[0]))
@@ -192,15 +185,12 @@ def _survival(time: FloatArray, event: Any) -> FloatArray:
     return np.array([np.append(0.0, curve.time[kept]), np.append(1.0, curve.survival[kept])])
 
 
-def _choice(estimator: Any, posterior: Any) -> dict[str, Any]:
-    """Say how gamma was chosen, as attributes of :class:`Figures`."""
-    choice = posterior.choice
+def _choice(estimator: Any, choice: GammaChoice | None) -> str:
+    """Say how gamma was chosen."""
     if choice is None:
         others = {"certificate": "by the certificate", "coverage": "by the coverage of credible sets"}
-        return {"by": others.get(str(estimator.gamma), "given")}
-    values = [choice.columns[name] for name in ("gamma", "auc", "se", "expected_auc")]
-    some = "" if choice.rows == choice.folds.shape[1] else f" of {choice.rows} of the rows"
-    return {"gammas": np.array(values), "chosen": choice.chosen, "by": f"by folds{some}"}
+        return others.get(str(estimator.gamma), "given")
+    return "by folds" if choice.rows == choice.folds.shape[1] else f"by folds of {choice.rows} of the rows"
 
 
 # -- the page --------------------------------------------------------------------------------------------------------
@@ -239,30 +229,27 @@ def _part(estimator: Any, score: Any) -> str:
     drawings += [_kaplan_meier(figures)] if figures.survival else []
     kind = f"{figures.kind[0].upper()}{figures.kind[1:]}"
     what = f"{kind}: {figures.rows} rows, {estimator.n_features_in_} columns, {figures.pairs} pairs."
-    chosen = [] if figures.gammas is None else [_gamma(figures, posterior.record.measure)]
     sections = [
         f"<p>{escape(what)}</p>{_tiles(facts)}{_side_by_side(drawings)}",
         *map(_thresholds, figures.boundaries),
         _coefficients(estimator, posterior),
         f"<h2>Certificate</h2>{words}",
-        f"<h2>How it was fitted</h2>{_fitted(posterior, figures)}{_side_by_side(chosen)}",
+        f"<h2>How it was fitted</h2>{_fitted(posterior, figures)}",
     ]
     return "".join(sections)
 
 
 def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
     """Write the headline: how well rows left out are ranked, and how many are positive."""
+    left_out = f"{figures.held_out:.3f}"
     if figures.survival:
-        share = figures.events / figures.rows
-        return [
-            ("concordance of rows left out", f"{figures.held_out:.3f}"),
-            (f"events among {figures.rows} rows ({share:.0%})", str(figures.events)),
-        ]
+        events = f"events among {figures.rows} rows ({figures.events / figures.rows:.0%})"
+        return [("concordance of rows left out", left_out), (events, str(figures.events))]
     facts = []
     if len(figures.boundaries) > 1:
-        facts.append(("share of pairs of rows left out that are in order", f"{figures.held_out:.3f}"))
+        facts.append(("share of pairs of rows left out that are in order", left_out))
     elif figures.strata:
-        facts.append(("AUC within strata, of rows left out", f"{figures.held_out:.3f}"))
+        facts.append(("AUC within strata, of rows left out", left_out))
     which = "AUC over all strata" if figures.strata else "AUC"
     unit = "groups" if groups else "rows"
     for each in figures.boundaries:
@@ -279,13 +266,10 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
 
 
 def _roc(each: Boundary) -> str:
-    area = each.measures["auc"]
     columns = {name: ("fpr", line) for name, line in zip(CURVES, each.roc, strict=True)}
-    return _figure(
-        lambda axes: plot_roc(xr.Dataset(columns, attrs=each.measures), ax=axes),
-        f"ROC curve of rows left out, positive: {each.name}; area {area:.3f}. Every row is scored by a posterior that "
-        f"has not seen its fold. Shaded: {CI_PROB:.0%} at each rate.",
-    )
+    said = f"ROC curve of rows left out, positive: {each.name}; area {each.measures['auc']:.3f}. Every row is scored by"
+    said += f" a posterior that has not seen its fold. Shaded: {CI_PROB:.0%} at each rate."
+    return _figure(lambda axes: plot_roc(xr.Dataset(columns, attrs=each.measures), ax=axes), said)
 
 
 def _calibration(each: Boundary) -> str:
@@ -302,35 +286,14 @@ def _calibration(each: Boundary) -> str:
 
 def _kaplan_meier(figures: Figures) -> str:
     def draw(axes: Any) -> None:
-        for curve, name, color in zip(
-            figures.survival, ("low", "middle", "high"), (BLUE, GREY, VERMILION), strict=True
-        ):
+        third = {"low": BLUE, "middle": GREY, "high": VERMILION}
+        for curve, (name, color) in zip(figures.survival, third.items(), strict=True):
             axes.step(*curve, where="post", color=color, label=name)
         axes.set(xlabel="time", ylabel="share without the event", ylim=(0, 1.02))
         axes.legend(frameon=False, title="risk score", loc="upper right")
 
-    return _figure(
-        draw,
-        "Kaplan-Meier curves of thirds of the rows by risk score. Every row is scored by a posterior that has not seen "
-        "its fold; a high score means an early event.",
-    )
-
-
-def _gamma(figures: Figures, measure: str) -> str:
-    def draw(axes: Any) -> None:
-        gammas, auc, error, of_draw = np.asarray(figures.gammas)
-        draw_band(axes, gammas, auc, (auc - error, auc + error), marker="o", label="mean score")
-        axes.plot(gammas, of_draw, "s--", color=VERMILION, label="a draw")
-        axes.axvline(gammas[figures.chosen], color=GREY, linewidth=0.8, linestyle=":")
-        axes.set(xscale="log", xlabel="gamma", ylabel=f"held-out {measure}")
-        axes.legend(frameon=False, loc="lower right")
-
-    return _figure(
-        draw,
-        f"How gamma was chosen, {figures.by} (dotted: the choice). Shaded: one standard error over folds. These are "
-        f"means of the {measure} within each fold; the one at the top of the page ranks rows of all folds together, so "
-        "the two differ a little.",
-    )
+    said = "Every row is scored by a posterior that has not seen its fold; a high score means an early event."
+    return _figure(draw, f"Kaplan-Meier curves of thirds of the rows by risk score. {said}")
 
 
 def _figure(draw: Callable[[Any], Any], caption: str, height: float = 4.6) -> str:
@@ -367,7 +330,7 @@ def _side_by_side(drawings: Sequence[str]) -> str:
 def _table(heading: str, said: str, table: pd.DataFrame, form: str = ".3f") -> str:
     """Write a heading, a paragraph and a table; ``form`` is the format of its numbers."""
     cells = table.to_html(border=0, na_rep="-", float_format=f"{{:{form}}}".format)
-    return f"<h2>{heading}</h2><p>{said}</p>{cells}"
+    return f"<h2>{heading}</h2><p>{said}</p>{cells.replace('_', '_<wbr>')}"  # long names break there
 
 
 def _thresholds(each: Boundary) -> str:

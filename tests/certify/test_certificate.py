@@ -332,7 +332,7 @@ def test_estimated_weights_have_no_certificate():
     [
         ({"tuned_prior": "ignore"}, '"refuse", "charge" or "accept"; got \'ignore\''),
         ({"tuned_prior": "charge"}, "needs selected_from"),
-        ({"groups": np.arange(40) // 2, "bound": "matchings"}, "not for groups of them"),
+        ({"groups": np.arange(40) // 2, "bound": "matchings"}, "for independent observations, not groups"),
     ],
 )
 def test_options_that_do_not_go_together(options, message):

@@ -127,7 +127,7 @@ def test_a_split_keeps_groups_together():
     signal = linear_gaussian_problem(X + 2.0 * y[:, None], y, gamma=100.0)
     found = pac.certify.split(signal, groups=patient)
     assert 0.5 < found.draw_auc < found.auc < found.empirical_auc
-    with pytest.raises(ValueError, match=r"in 2 groups are too few"):
+    with pytest.raises(ValueError, match=r"negative rows in 2 groups"):
         pac.certify.split(problem, groups=y)
 
 
@@ -138,5 +138,5 @@ def test_what_groups_are_refused_for():
     groups = np.arange(60) // 3
     assert pac.certificate(found, groups=groups).groups == 20
     assert ", in 20 groups)" in repr(pac.certificate(found, groups=groups))
-    with pytest.raises(ValueError, match="not for groups of them"):
+    with pytest.raises(ValueError, match="for independent observations, not groups"):
         pac.certificate(found, groups=groups, bound="matchings")

@@ -9,7 +9,7 @@ import pytest
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep.leave_out import expected_pair_auc
+from pymc_pacauc.ep.leave_out import SINGLE_SWEEPS, expected_pair_auc
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -71,6 +71,15 @@ class TestLeaveOut:
         for g in np.unique(groups):
             scores[groups == g] = refit(X, y, 200.0, groups == g)
         return scores, 1 - pac.empirical_risk(scores, y)
+
+    def test_single_rows_are_swept_ten_times_and_folds_three_times(self, fit):
+        for groups, default, other in ((None, SINGLE_SWEEPS, 3), (np.arange(fit.problem.n) % 20, 3, SINGLE_SWEEPS)):
+            found, same, not_same = (
+                fit.leave_out(groups, refine=sweeps, tolerance=1e-12, of_draws=False).scores
+                for sweeps in (None, default, other)
+            )
+            np.testing.assert_allclose(found, same, rtol=1e-12)
+            assert np.abs(found - not_same).max() > 1e-9
 
     def test_folds_converge_to_the_refit(self, fit):
         groups = np.arange(fit.problem.n) % 5

@@ -164,12 +164,7 @@ def test_figures_of_rows_left_out(reported):
         assert (mean, share) == pytest.approx((weight @ probability[rows], weight @ y[rows]))
     assert start == 90
     assert score.figures.pairs == y.sum() * (~y).sum()
-    gammas, auc, error, of_draw = score.figures.gammas
-    for k, each in enumerate(score.posterior.choice.candidates):
-        of_splits = [np.var(split, ddof=1) / split.size for split in each.auc]
-        assert (gammas[k], auc[k], of_draw[k]) == pytest.approx((each.gamma, each.auc.mean(), each.expected_auc.mean()))
-        assert error[k] == pytest.approx(np.sqrt(np.mean(of_splits)))
-    assert gammas[score.figures.chosen] == pytest.approx(score.posterior.choice.gamma)
+    assert score.figures.by == "by folds"
 
 
 def test_a_threshold_that_no_row_exceeds_has_no_precision():
@@ -180,7 +175,7 @@ def test_a_threshold_that_no_row_exceeds_has_no_precision():
 
 def test_what_is_drawn(reported, monkeypatch):
     _, _, score = reported
-    [boundary], figures = score.figures.boundaries, score.figures
+    [boundary] = score.figures.boundaries
     chance, curve = drawn(monkeypatch, report._roc, boundary).lines
     np.testing.assert_array_equal(curve.get_xydata().T, boundary.roc[:2])
     np.testing.assert_array_equal(chance.get_xydata(), [[0, 0], [1, 1]])
@@ -193,10 +188,6 @@ def test_what_is_drawn(reported, monkeypatch):
     np.testing.assert_allclose((ends[:, 1] - ends[:, 0]) / 2.0, norm.ppf(0.5 + report.CI_PROB / 2.0) * sd)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("probability", f"share of {boundary.name}")
     assert axes.get_xlim() == axes.get_ylim() == (0.0, 1.0)
-    mean, of_draw, chosen = drawn(monkeypatch, report._gamma, figures, "AUC").lines
-    np.testing.assert_array_equal(mean.get_xydata().T, figures.gammas[:2])
-    np.testing.assert_array_equal(of_draw.get_xydata().T, figures.gammas[[0, 3]])
-    assert chosen.get_xdata()[0] == figures.gammas[0, figures.chosen]
 
 
 def test_the_headline_and_thresholds(reported):

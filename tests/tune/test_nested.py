@@ -156,6 +156,22 @@ def test_the_gradient_of_a_scale_takes_no_fit_and_is_a_difference_quotient():
     assert found[0] == pytest.approx((up - down) / 2e-3, abs=1e-3)
 
 
+def test_the_gradient_along_a_change_of_offsets_is_a_difference_of_evidences():
+    X, y = plane_data(40)
+
+    def problem_at(phi):
+        return linear_gaussian_problem(X, y, 20.0, offset=phi[0] * X[:, 0])
+
+    density = Density(Conditional(problem_at, half_normal, np.zeros(1), np.ones(1)), tolerance=1e-8)
+    at = np.array([0.4])
+    here = density.at(at)
+    found = density.gradient(here)
+    assert len(density.points) == 3
+    up, down = (density.at(at + step) for step in (1e-2, -1e-2))
+    assert found[0] == pytest.approx((up.log_density - down.log_density) / 2e-2, abs=1e-2)
+    assert abs(up.fit.log_evidence - down.fit.log_evidence) / 2e-2 > 0.1
+
+
 @pytest.mark.parametrize(("beside", "warns"), [(0.03, True), (0.01, False)])
 def test_a_value_without_a_fit_is_told_of_where_its_neighbour_counts(beside, warns, monkeypatch):
     """Three values, of which the last has no fit; the second, next to it, has this share of the others' weight."""

@@ -371,14 +371,14 @@ def table(records):
     for (kind, rows, rare), part in records.groupby(["kind", "rows", "rare"]):
         means = part.pivot_table(index="cell", columns="method", values="auc", aggfunc="mean")
         ranks = means.rank(axis=1, ascending=False).mean().sort_values()
-        seconds = part.groupby("method")["seconds"].mean()
+        seconds, splits = part.groupby("method")["seconds"].mean(), part["seed"].nunique()
         title = f"{kind}, {rows} rows{', 5 % positive' if rare else ''}, {len(means)} data sets"
-        title += f", {part['seed'].nunique()} splits"
+        title += f", {splits} split{'s' * (splits > 1)}"
         print(f"\n| {title} | mean rank | mean AUC | best linear peer: won, tied, lost | mean lead | best other peer |")
         print("|---|---:|---:|---|---:|---:|")
         for method, rank in ranks.items():
             against = ["", "", ""]
-            if method.startswith(("AUC", "Concordance")):
+            if method.startswith(("AUC", "Concordance")) and splits > 1:  # else no other splits pick a peer
                 linear, other = (_leads(part, means.index, method, peers) for peers in (True, False))
                 counts = (np.sum(linear > TIE), np.sum(abs(linear) <= TIE), np.sum(linear < -TIE))
                 against = [", ".join(map(str, counts)), *(f"{lead.mean():+.4f}" for lead in (linear, other))]

@@ -35,7 +35,7 @@ min(D, limit) over draws, for a limit fixed in advance; :func:`pymc_pacauc.certi
 This bound may fail with probability delta over the draws, whatever the data, and delta is a part of epsilon.
 
 Used by ``certificate(bound="matchings")``, ``certify.split`` and ``certify.holdout``, for two classes whose pairs all
-have the same weight.
+have the same weight. For another statistic of a matching, replace :func:`_mean_binomials`, its mean over all of them.
 
 Reference: Goldman, Joichi & White (1975), Rook theory I, doi:10.1090/S0002-9939-1975-0429578-4.
 """

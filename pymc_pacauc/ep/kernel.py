@@ -16,7 +16,7 @@ with H = d log Z / d F,
 
     d log Z = sum(H L_P^-1 * dK_nP) - sum(L_P^-T (cov(u) + E[u] E[u]' - I) L_P^-1 * dK_PP) / 2.
 
-Used by ``choose_lengthscale``.
+Used by ``choose_lengthscale``. For a parameter of other features, multiply H by the derivative of the features.
 
 References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 4; Rasmussen & Williams (2006),
 http://gaussianprocess.org/gpml, section 5.5; Seeger (2005), EPFL-REPORT-161464.

@@ -8,7 +8,8 @@ depends on the direction of x alone, which under EP's pair sites has the density
 (:mod:`~pymc_pacauc.ep.importance`), at a scale chosen for each z by evidence. Models are proposed in proportion to the
 evidence of their sites, then by a pilot run.
 
-Used by every fit with a spike-and-slab prior for ``model_average`` and ``corrected``.
+Used by every fit with a spike-and-slab prior for ``model_average`` and ``corrected``. To propose models in another way,
+replace ``ModelProposal.probability``: the weights correct for it.
 
 References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, sections 2.4 and 3.4; Hernández-Lobato,
 Hernández-Lobato & Suárez (2015), doi:10.1007/s10994-014-5475-7.

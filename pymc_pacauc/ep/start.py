@@ -7,7 +7,8 @@ all rows it is one that was chosen with the rows to be left out. :class:`GammaPa
 prior through growing gammas, by sweeps (:mod:`pymc_pacauc.ep.loop`) over a subsample of the pairs: it uses no rows but
 its own, and mostly ends at one of the better fixed points. From one gamma to the next two or three sweeps suffice.
 
-Used by plans with ``continuation=True`` (:func:`continued_start`, at a large gamma) and by
+To start elsewhere, return a Gaussian of the reduced coefficients from another function of a problem, and give it a name
+in ``Plan.start``. Used by plans with ``continuation=True`` (:func:`continued_start`, at a large gamma) and by
 :mod:`pymc_pacauc.ep.leave_out` for posteriors without a group of rows.
 
 Reference: Nocedal & Wright (2006), doi:10.1007/978-0-387-40065-5, chapter 11, for continuation.

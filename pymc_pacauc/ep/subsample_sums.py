@@ -9,8 +9,8 @@ keeps nothing between sweeps, and groups go through any ``map``, of threads or o
 *Certain pairs.* Under q the score of row i has mean a_i and standard deviation |t_i|. A pair with
 |a_i - a_j| > r (|t_i| + |t_j|), r = :func:`far_radius`, is right or wrong for certain: its site is flat (K and h below
 1e-4 of the largest at worst, below 1e-9 for most) and its cost is 0 or 1. So rows are sorted by score and cut into
-*runs* of 8, and for two runs whose intervals a -+ r |t| do not overlap only the weight of their pairs is added. The
-more rows, the narrower is q, and the more pairs are certain.
+*runs* (of ``RUN``, on the other side of ``COLUMNS``), and for two runs whose intervals a -+ r |t| do not overlap only
+the weight of their pairs is added. The more rows, the narrower is q, and the more pairs are certain.
 
 *Thinning.* Most of |t_i| may be common to rows with neighbouring scores, because the uncertain length of the
 coefficients changes no order. The rest is the *width* of a row; it is given with the subsample and fixed for all
@@ -18,7 +18,10 @@ sweeps, so that the sums are smooth functions of q. Runs further apart than 2.5 
 and smooth sites: of them one in ``every`` is computed, with ``every`` times its weight. Rows much wider than the others
 have runs of their own (:func:`band_order`).
 
-Used by all sweeps of :mod:`pymc_pacauc.ep.subsample`.
+Used by all sweeps of :mod:`pymc_pacauc.ep.subsample`. To leave other pairs out, change :func:`near_and_far`, which
+lists those to compute; the estimate must stay unbiased at a given q (``tests/ep/test_subsample_sums.py``).
+
+Reference: Horvitz & Thompson (1952), doi:10.1080/01621459.1952.10483446.
 """
 
 from __future__ import annotations

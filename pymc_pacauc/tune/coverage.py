@@ -35,7 +35,8 @@ matter one by one, which sums by row do not show: the sum of squares of the pair
 smoothed by V + C. At a small gamma the smoothing by V shifts the minimum: b is one Newton step towards the minimum of
 the risk smoothed by C alone.
 
-Used by ``select_gamma(criterion="coverage")`` and by ``calibrated()`` of results; both need EP's Gaussian q.
+Used by ``select_gamma(criterion="coverage")`` and by ``calibrated()`` of results; both need EP's Gaussian q. Where rows
+depend on each other in another way than by groups, change :func:`_unit_shares`, the gradients of independent units.
 
 References: Syring & Martin (2019), doi:10.1093/biomet/asy054; Lyddon, Holmes & Walker (2019),
 doi:10.1093/biomet/asz006, who match traces of the same two matrices; Brown & Wang (2005), doi:10.1093/biomet/92.1.149,

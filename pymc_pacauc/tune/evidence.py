@@ -1,6 +1,6 @@
 """Choose Gaussian priors, and lengthscales of kernel features, by EP's log evidence.
 
-*Prior covariance* (:func:`choose_prior`, estimators' ``prior="auto"``). With independent coefficients of equal
+*Prior covariance* (:func:`choose_prior`, estimators' ``prior="gaussian"``). With independent coefficients of equal
 variance, the posterior mean at a small gamma is along the difference of the class means, whatever the correlation of
 the columns. With prior covariance S^-1, S that of the columns (as in a g-prior), it is along S^-1 times that
 difference, Fisher's discriminant: right where S is known well, and mostly noise where it is not. Between the two is
@@ -8,7 +8,7 @@ difference, Fisher's discriminant: right where S is known well, and mostly noise
     prior covariance = ((1 - shrinkage) S + shrinkage I)^-1,
 
 with independent coefficients at shrinkage 1. Evidences of different priors on the same pairs at the same gamma can be
-compared, so four fits at one gamma choose; of additive features three more, of the scale of the bends, given the prior
+compared, so four fits at one gamma choose; of additive features four more, of the scale of the bends, given the prior
 of the lines. Because the choice uses the data, a certificate counts it (``selected_from``).
 
 *Lengthscales* (:func:`choose_lengthscale`). The log evidence is computed on a grid of multiples of the median distance,

@@ -29,7 +29,8 @@ multiplied by the ratio of the comparison's sizes to the power ``GROWTH``.
 sweeps from the prior.
 
 The rule is for any comparison (strata, weights, ordered classes, censored times): held-out AUCs are of the comparison
-restricted to the fold. ``docs/develop/gamma.md`` has the measurements behind the constants.
+restricted to the fold. ``docs/develop/gamma.md`` has the measurements behind the constants. Another criterion
+replaces the AUCs of a :class:`Candidate`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """The exact length of scale-free posteriors, against finite sums over the angle and against tempering SMC."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,7 +11,7 @@ from pymc_pacauc.ep import spike_models
 from pymc_pacauc.ep.importance import FreeLengthPosterior, free_length_moments, log_mean
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.problem.problem import Tabulated, linear_gaussian_problem, spike_slab_problem, tabulate
 from pymc_pacauc.smc.paths import prior_path
 from pymc_pacauc.smc.tempering import Settings, run_tempering
 from tests.oracles import exact_plane, plane_data
@@ -133,6 +135,21 @@ def test_a_prior_that_is_not_centred(centre):
     log_evidence, log_error = log_mean(posterior.log_weights)
     exact = log_mean(-40.0 * problem.risk(theta))
     assert log_evidence == pytest.approx(exact[0], abs=4 * np.hypot(log_error, exact[1]))
+
+
+def test_evidence_under_a_laplace_prior_of_columns_that_are_correlated():
+    """Coefficients are then correlated too, which the density of the proposal must know."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(80, 1)) + 0.3 * rng.normal(size=(80, 2))
+    y = X @ [1.0, 0.5] + 0.5 * rng.logistic(size=80) > 0
+    table = tabulate(lambda x: -np.abs(x) - np.log(2.0), centres=[0.0])
+    sites = Tabulated((table,), which=np.zeros(2, dtype=int), scale=np.full(2, table.spread))
+    problem = replace(linear_gaussian_problem(X, y, 80.0, prior_covariance=table.spread**2), sites=sites)
+    found = fit(problem)
+    assert abs(np.corrcoef(found.posterior.draw(2000, rng).T)[0, 1]) > 0.5
+    log_evidence, error = log_mean(found.corrected.log_weights)
+    exact = log_mean(-80.0 * problem.risk(rng.laplace(size=(200_000, 2))))
+    assert log_evidence == pytest.approx(exact[0], abs=4 * np.hypot(error, exact[1]))
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -250,7 +250,10 @@ def _tempering(idata: Any) -> Draws:
 
 
 def _nearest(stats: xr.Dataset, gamma: float, top: float, kept: bool) -> tuple[int, float, FloatArray]:
-    """Find the stage with the largest ESS at ``gamma``: its slot, its gamma, and log weights (-inf: no particle)."""
+    """Find the stage with the nearest gamma: its slot, its gamma, and log weights (-inf: no particle).
+
+    Not the one with the largest ESS: a stage whose sample happens to be too large in some direction has it.
+    """
     if not kept:  # the last stage, whose particles are the draws
         return 0, top, (gamma - top) * stats["log_tilt"].values
     if np.unique(stats["run"].values).size > 1:
@@ -261,5 +264,5 @@ def _nearest(stats: xr.Dataset, gamma: float, top: float, kept: bool) -> tuple[i
     slots = np.flatnonzero((log_weights > -np.inf).any(axis=0))
     if not slots.size:
         raise ValueError("idata has no kept particles in the selected draws: pass all draws.")
-    best = int(max(slots, key=lambda slot: effective_sample_size(log_weights[:, slot])))
+    best = int(slots[np.abs(gammas[0, slots] - gamma).argmin()])
     return best, float(gammas[0, best]), log_weights[:, best]

@@ -47,7 +47,7 @@ from pymc_pacauc.model.idata import draws_to_inference_data
 from pymc_pacauc.model.read import ModelProblem, joined_pairs, linear_terms, problem_of
 from pymc_pacauc.model.results import as_result, fitted_to
 from pymc_pacauc.model.score_function import read_scores
-from pymc_pacauc.numerics import FloatArray, check_choice, effective_sample_size, log_mean_exp, normalise
+from pymc_pacauc.numerics import FloatArray, check_choice, log_mean_exp, normalise
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.smc.log_evidence import combine, stage_variance
@@ -547,8 +547,8 @@ def temper(
         stages.append((state.stages[-1], theta, risk))
 
     def at(gamma: float) -> Tempered:
-        options = [(-(gamma - stage.gamma) * risk, stage, theta, risk) for stage, theta, risk in stages]
-        log_weights, stage, theta, risk = max(options, key=lambda option: effective_sample_size(option[0]))
+        stage, theta, risk = min(stages, key=lambda kept: abs(kept[0].gamma - gamma))
+        log_weights = -(gamma - stage.gamma) * risk
         weights = normalise(log_weights)
         mean = float(weights @ risk)
         error = float(np.linalg.norm(weights * (risk - mean)))

@@ -305,7 +305,8 @@ def AUCPotential(
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, or ``"default"`` for 4 n+ n- / n, about
         what cross-validation chooses (:func:`~pymc_pacauc.theorems.default_gamma`; for other comparisons than two
         classes four times their size, see :mod:`pymc_pacauc.comparison.sizes`). With ``multi_class="ovo"`` it
-        multiplies 1 - M, so that the risk of each class's own score is multiplied by gamma / K.
+        multiplies 1 - M, so that the risk of each class's own score is multiplied by gamma / K; K numbers multiply
+        each class's own risk.
     positive : label, optional
         Which of the two labels is the positive class.
     strata : array-like or pm.Data, optional
@@ -485,7 +486,16 @@ def _add_potential(
 
 
 def _gammas(name: str, gamma: Any, compared: list[Compared], model: pm.Model) -> list[Any]:
-    """Return the factor of each risk: gamma divided by their number, or by default four times the size of its pairs."""
+    """Return the factor of each risk: gamma divided by their number, or a gamma for each.
+
+    By default it is four times the size of its pairs.
+    """
+    number, of_classes = len(compared), len(compared) > 1 and not isinstance(gamma, str)
+    if of_classes and (gamma.type.ndim if isinstance(gamma, Variable) else np.ndim(gamma)) == 1:
+        length = gamma.type.shape[0] if isinstance(gamma, Variable) else len(gamma)
+        if length not in (None, number):
+            raise ValueError(f"gamma must be one number, or one for each of the {number} classes; got {length}.")
+        return [_gammas(name, gamma[k], compared[k : k + 1], model)[0] for k in range(number)]
     if isinstance(gamma, str):
         if gamma != "default":
             raise ValueError(f'gamma must be a number, pm.Data or "default"; got {gamma!r}.')
@@ -501,4 +511,4 @@ def _gammas(name: str, gamma: Any, compared: list[Compared], model: pm.Model) ->
             check_gamma(gamma.get_value())
     else:
         gamma = check_gamma(gamma)
-    return [gamma / len(compared) if len(compared) > 1 else gamma] * len(compared)
+    return [gamma / number if number > 1 else gamma] * number

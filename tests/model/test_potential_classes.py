@@ -195,9 +195,10 @@ def test_predictions_and_files(approx, draws, tmp_path):
 
 
 def test_gammas():
-    by_class = problem_of(build(gamma=60.0)).problem
-    assert by_class.gamma == 60.0
-    assert [part.problem.gamma for part in by_class.parts] == pytest.approx([20.0, 20.0, 20.0])
+    for gamma, each in [(60.0, [20.0, 20.0, 20.0]), (np.array([10.0, 20.0, 30.0]), [10.0, 20.0, 30.0])]:
+        by_class = problem_of(build(gamma=gamma)).problem
+        assert by_class.gamma == 60.0
+        assert [part.problem.gamma for part in by_class.parts] == pytest.approx(each)
     sizes = [4 * row_shares(pairs).size for pairs in unordered_classes(Y)]
     assert problem_of(build(gamma="default")).problem.gamma == pytest.approx(sum(sizes))
     with pm.Model() as model:
@@ -231,7 +232,8 @@ def test_a_surrogate_is_no_less_than_the_risk_and_is_left_to_nuts():
     ("change", "message"),
     [
         ({"y": ["a", "b"] * 22 + ["a"]}, "one column for each of the 2 classes of y; got 3"),
-        ({"gamma": [1.0, 2.0]}, "one finite number > 0"),
+        ({"gamma": [1.0, 2.0]}, "one for each of the 3 classes; got 2"),
+        ({"gamma": [1.0, 2.0, -1.0]}, "one finite number > 0"),
         ({"gamma": "MA1"}, 'a number, pm.Data or "default"'),
         ({"ordered": True}, "goes with weights and strata"),
         ({"strata": Y}, "strata leaves no pair"),
